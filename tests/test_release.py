@@ -1,0 +1,120 @@
+"""What a student gets holds no answer, and what a student has not done fails.
+
+The release notebooks are made by nbgrader's own steps, in this process. The step that writes to the gradebook is
+left out; it does not change the notebook.
+"""
+import keyword
+import re
+
+import pytest
+
+from tests import lessons as L
+
+LESSONS = L.lessons()
+
+pytestmark = [
+    pytest.mark.notebook,
+    # Jupyter's own libraries warn about each other; a lesson's warnings are looked for in its outputs.
+    pytest.mark.filterwarnings("default"),
+]
+
+
+def name(path):
+    return path.stem
+
+
+def release(path):
+    """The notebook that `nbgrader generate_assignment` would hand out."""
+    from nbgrader.converters import GenerateAssignment
+    from nbgrader.preprocessors import SaveCells
+    from traitlets.config import PyFileConfigLoader
+
+    config = PyFileConfigLoader("nbgrader_config.py", path=str(L.ROOT)).load_config()
+    nb, resources = L.read(path), {}
+    for step in GenerateAssignment.preprocessors.default():
+        if step is not SaveCells:
+            nb, resources = step(config=config).preprocess(nb, resources)
+    return nb
+
+
+def all_lines(value):
+    """Every line of every text in a notebook: sources, outputs, metadata, attachments; stripped."""
+    if isinstance(value, str):
+        yield from (line.strip() for line in value.splitlines())
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from all_lines(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from all_lines(item)
+
+
+def tells(line):
+    """Whether a line says something: at least two different names, numbers or words that are not Python keywords.
+
+    `out = a + b` does. `else:`, `)` and `return out` do not; they stand in any program.
+    """
+    return len(set(re.findall(r"\w+", line)) - set(keyword.kwlist)) >= 2
+
+
+def solution_lines(cell):
+    return {line.strip() for region in L.regions(cell.source) for line in region.lines if tells(line)}
+
+
+def given_lines(nb):
+    """The lines of the source notebook that stand outside its solutions, so a student is meant to see them."""
+    return {line.strip() for cell in nb.cells for line in L.outside(cell.source)}
+
+
+def solutions(nb):
+    """The telling lines of each exercise and question, by its id."""
+    return {L.grading(cell)["grade_id"]: solution_lines(cell) for cell in nb.cells if L.grading(cell).get("solution")}
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_release_holds_no_solution_line(path):
+    nb = L.read(path)
+    secret = set().union(*solutions(nb).values()) - given_lines(nb)
+    assert secret
+    assert not secret & set(all_lines(release(path)))
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_answers_are_not_given_elsewhere_in_the_lesson(path):
+    """Lines that repeat outside are no secret, so an answer must mostly consist of lines that do not."""
+    nb = L.read(path)
+    given = given_lines(nb)
+    for exercise, lines in solutions(nb).items():
+        shown = lines & given
+        assert len(shown) <= len(lines) / 2, f"{exercise}: the lesson shows these lines of its answer: {shown}"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_release_has_no_markers_and_no_outputs(path):
+    nb = release(path)
+    text = "\n".join(all_lines(nb))
+    for marker in (L.BEGIN, L.END, "BEGIN HIDDEN TESTS", "END HIDDEN TESTS", "BEGIN MARK SCHEME", "END MARK SCHEME"):
+        assert marker not in text
+    for cell in nb.cells:
+        assert not cell.get("outputs") and cell.get("execution_count") is None, cell.source
+        assert not cell.get("attachments"), f"draw pictures with code:\n{cell.source}"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_every_stub_is_valid_python(path):
+    for cell in filter(L.is_exercise, release(path).cells):
+        compile(cell.source, L.grading(cell)["grade_id"], "exec")
+        assert "raise NotImplementedError(" in cell.source
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_every_check_of_the_release_fails(path, tmp_path):
+    """As `nbgrader validate` sees it: no point for work that was not done."""
+    from nbgrader.utils import determine_grade
+
+    nb = L.execute(release(path), tmp_path, seconds=120, keep_going=True, skip=L.is_measuring)
+    scores = {L.grading(cell)["grade_id"]: determine_grade(cell)[0] for cell in nb.cells if L.is_check(cell)}
+    assert scores and not any(scores.values()), f"points for nothing: {scores}"
+    errors = [output.ename for cell in nb.cells if L.is_check(cell) for output in cell.outputs
+              if output.output_type == "error"]
+    assert errors[0] == "NotImplementedError", f"the first check must find the stub, but it found {errors[0]}"
