@@ -72,8 +72,10 @@ def visible(query_positions, key_positions, window=None, sinks=0):
     p < sinks. Negative positions are padding: they see nothing and nobody sees them.
 
     query_positions: ints (B, T). key_positions: ints (B, S), or (B, heads, S) where heads keep different tokens.
-    Returns bools (B, T, S), or (B, heads, T, S); True means visible.
+    Returns bools (B, T, S), or (B, heads, T, S); True means visible. ValueError for a window below 1.
     """
+    if window is not None and window < 1:
+        raise ValueError(f"The window is {window}, but a token sees at least itself, so it must be 1 or more.")
     ### BEGIN SOLUTION
     q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
     p = key_positions[..., None, :]
@@ -171,11 +173,14 @@ def split_heads(x, num_heads, num_kv_heads):
     """Cut the fused projection into heads.
 
     x: Tensor (B, T, (H + 2 * Hkv) * D), columns query | key | value, within each of them head after head.
-    Returns query (B, H, T, D), key (B, Hkv, T, D) and value (B, Hkv, T, D).
+    Returns query (B, H, T, D), key (B, Hkv, T, D) and value (B, Hkv, T, D). ValueError for a width that does not divide.
     """
-    ### BEGIN SOLUTION
     B, T, width = x.shape
     total = num_heads + 2 * num_kv_heads
+    if width % total:
+        raise ValueError(f"{width} columns cannot be cut into {total} heads ({num_heads} for queries, {num_kv_heads} for "
+                         f"keys, {num_kv_heads} for values).")
+    ### BEGIN SOLUTION
     heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)       # (B, H + 2 * Hkv, T, D)
     return heads[:, :num_heads], heads[:, num_heads:-num_kv_heads], heads[:, -num_kv_heads:]
     ### END SOLUTION
