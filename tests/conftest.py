@@ -8,12 +8,22 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # Jupyter warns when it has to choose
 
 
-def pytest_terminal_summary(terminalreporter):
-    """Show what each bank of wrong answers caught."""
-    lines = [line for reports in terminalreporter.stats.values() for report in reports
-             if getattr(report, "when", None) == "call"
-             for name, value in report.user_properties if name == "misconceptions" for line in value]
-    if lines:
-        terminalreporter.section("wrong answers caught")
-        for line in lines:
-            terminalreporter.write_line(line)
+def pytest_terminal_summary(terminalreporter, config):
+    """Show what the self-checks caught: a row for each exercise with -rA or -v, else one line."""
+    rows = [row for reports in terminalreporter.stats.values() for report in reports
+            if getattr(report, "when", None) == "call"
+            for name, value in report.user_properties if name == "misconceptions" for row in value]
+    rows.sort(key=lambda row: row[0])  # by lesson; within it the order stays
+    if not rows:
+        return
+    terminalreporter.section("wrong answers and self-checks")
+    if config.option.verbose > 0 or "A" in config.option.reportchars:
+        layout = "{:16} {:24} {:>5} {:>6}  {:30} {:>5} {:>8}"
+        terminalreporter.write_line(
+            layout.format("lesson", "exercise", "wrong", "caught", "by", "right", "accepted"))
+        for lesson, exercise, wrong, caught, right, accepted in rows:
+            terminalreporter.write_line(
+                layout.format(lesson, exercise, wrong, caught, f"check_{exercise}", right, accepted))
+    wrong, caught, right, accepted = (sum(row[i] for row in rows) for i in range(2, 6))
+    terminalreporter.write_line(
+        f"{len(rows)} exercises: {caught} of {wrong} wrong answers caught, {accepted} of {right} right ones accepted")

@@ -1,0 +1,147 @@
+"""Try every answer of a bank in its notebook: python -m tests.misconceptions.runner NOTEBOOK BANK RESULTS
+
+The notebook runs once, in this plain process. Before each exercise the process forks, once for every answer: the
+child puts the answer in place of the solution, runs that cell and those up to and including the exercise's check,
+and reports what happened. So an answer costs a few cells, not a notebook. RESULTS gets a JSON list with one object
+for each answer: exercise, kind, name, fault (null if all is as the bank says).
+"""
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import linecache
+import os
+import signal
+import sys
+import tempfile
+import textwrap
+import traceback
+import types
+from pathlib import Path
+
+from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, read, regions
+from tests.misconceptions import Answer, Right
+
+SECONDS = 60  # for one answer
+
+
+def with_answer(source: str, body: str | dict[int, str]) -> str:
+    """The cell with `body` in place of its solution."""
+    found = regions(source)
+    if isinstance(body, str):
+        if len(found) != 1:
+            raise ValueError(f"the exercise has {len(found)} solution regions, so body must be a dict {{region: code}}")
+        body = {0: body}
+    if not body or not set(body) <= set(range(len(found))):
+        raise ValueError(f"body names the regions {sorted(body)}, the exercise has 0 to {len(found) - 1}")
+    lines = source.split("\n")
+    for number in sorted(body, reverse=True):
+        region = found[number]
+        marker = lines[region.start - 1]
+        indent = marker[:len(marker) - len(marker.lstrip())]
+        code = textwrap.dedent(body[number].strip("\n")).rstrip()
+        lines[region.start:region.end] = textwrap.indent(code, indent).split("\n")
+    return "\n".join(lines)
+
+
+def new_namespace() -> dict:
+    """An empty `__main__`, where classes and functions of a notebook live; without IPython, display shows nothing."""
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    module.display = lambda *objects, **options: None
+    return module.__dict__
+
+
+def run_cell(source: str, label: str, namespace: dict) -> str:
+    """Run a cell, its prints unseen; returns what it wrote to stderr."""
+    filename = f"<{label}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)  # for tracebacks
+    errors = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
+        exec(compile(source, filename, "exec"), namespace)
+    return errors.getvalue()
+
+
+def fault_of(answer: Answer, cells: list, namespace: dict) -> str | None:
+    """Run the cells from the exercise to its check with this answer. What is not as the bank says, or None."""
+    try:
+        source = with_answer(cells[0].source, answer.body)
+    except ValueError as error:
+        return f"bank: {error}"
+    check = grading(cells[-1])["grade_id"]
+    for number, cell in enumerate(cells):
+        label = grading(cell).get("grade_id", "a cell before the check")
+        try:
+            warned = run_cell(source if number == 0 else cell.source, label, namespace)
+        except BaseException as error:  # SystemExit too: nothing may leave the child
+            what = f"{label} raises {type(error).__name__}: {error}"
+            if number < len(cells) - 1:
+                return f"bank: it fails before the check can look at it. {what}"
+            if isinstance(answer, Right):
+                return f"a right answer is refused: {what}"
+            if not isinstance(error, AssertionError):
+                return f"the check breaks where it should name the mistake: {what}"
+            if answer.says not in str(error):
+                return f"the message lacks {answer.says!r}: {what}"
+            return None
+    if isinstance(answer, Right):
+        return f"a right answer gets no points, for {check} writes to stderr: {warned}" if warned else None
+    return f"{check} accepts it"
+
+
+def in_child(function, seconds: int):
+    """The function's result (anything that JSON can hold) from a fork of this process, which it cannot alter."""
+    with tempfile.TemporaryFile() as box:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(seconds)  # unanswered, this signal ends the process, even inside C code
+                box.write(json.dumps([function()]).encode())
+                box.flush()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        box.seek(0)
+        result = box.read()
+    if result:
+        return json.loads(result)[0]
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    return f"it ran for more than {seconds} seconds" if late else f"its process died (status {status})"
+
+
+def try_answers(notebook: Path, answers: list[Answer]) -> list[dict]:
+    cells = [cell for cell in read(notebook).cells if is_run(cell) and not is_measuring(cell)]
+    namespace = new_namespace()
+    wanted = {answer.exercise for answer in answers}
+    results = []
+    for start, cell in enumerate(cells):
+        name = grading(cell).get("grade_id", "a cell")
+        if is_exercise(cell) and name in wanted:
+            stop = next(i for i in range(start, len(cells)) if grading(cells[i]).get("grade_id") == f"check_{name}")
+            for answer in answers:
+                if answer.exercise == name:
+                    fault = in_child(lambda: fault_of(answer, cells[start:stop + 1], namespace), SECONDS)
+                    results.append({"exercise": name, "kind": type(answer).__name__, "name": answer.name,
+                                    "fault": fault})
+        warned = run_cell(cell.source, name, namespace)
+        if is_check(cell) and warned:
+            raise RuntimeError(f"{name} writes to stderr with the solution itself: {warned}")
+        if len(results) == len(answers) and is_check(cell):
+            break
+    return results
+
+
+def main(notebook: str, bank: str, results: str) -> None:
+    sys.path.insert(0, os.getcwd())
+    answers = importlib.import_module(bank).ANSWERS
+    try:
+        found = try_answers(Path(notebook), answers)
+    except Exception:
+        found = {"error": f"the notebook itself fails:\n{traceback.format_exc()}"}
+    Path(results).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
