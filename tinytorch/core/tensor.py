@@ -114,8 +114,11 @@ def record(data, backward, *parents):
     parents: the Tensors that the result was computed from.
     """
     out = _new_tensor(Tensor)
-    out.data = data if isinstance(data, np.ndarray) else np.asarray(data)      # NumPy turns 0-d results into scalars
-    out.grad, out.requires_grad, out._parents, out._backward = None, False, (), None
+    out.data = data if type(data) is np.ndarray else np.asarray(data)          # NumPy turns 0-d results into scalars
+    out.grad = None
+    out.requires_grad = False
+    out._parents = ()
+    out._backward = None
     if not _grad_mode.paused:
         for parent in parents:
             if parent.requires_grad:
@@ -421,12 +424,12 @@ def __matmul__(self, other):
     except ValueError:
         raise ValueError(f"Cannot multiply shapes {self.shape} and {other.shape}: the last axis of the first must be as "
                          "long as the second to last of the second, and leading axes must broadcast.") from None
-    a = self.data if self.ndim > 1 else self.data[None, :]          # a vector on the left is one row,
-    b = other.data if other.ndim > 1 else other.data[:, None]       # a vector on the right is one column
-
-    def backward(grad):
-        grad = grad if other.ndim > 1 else grad[..., None]          # give those rows and columns back:
-        grad = grad if self.ndim > 1 else grad[..., None, :]        # (..., M, N)
+    def backward(grad):                                             # grad: (..., M, N)
+        a, b = self.data, other.data                                # (..., M, K) and (..., K, N)
+        if b.ndim == 1:                                             # a vector on the right is one column
+            b, grad = b[:, None], grad[..., None]
+        if a.ndim == 1:                                             # a vector on the left is one row
+            a, grad = a[None, :], grad[..., None, :]
         ### BEGIN SOLUTION
         grad_a = grad_b = None
         if self.requires_grad:
