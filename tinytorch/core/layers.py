@@ -67,8 +67,10 @@ def cross_entropy(logits, targets, ignore_index=-100):
                          "no targets is not defined.")
     ### BEGIN SOLUTION
     rows, n = np.arange(targets.size), targets.size
-    scores = logits.data.reshape(-1, classes)[counts]               # (n, V), a copy
-    scores -= scores.max(axis=-1, keepdims=True)
+    scores = logits.data.reshape(-1, classes)                       # a view: not to be written to
+    if n < counts.size:
+        scores = scores[counts]                                     # (n, V)
+    scores = scores - scores.max(axis=-1, keepdims=True)
     picked = scores[rows, targets]
     np.exp(scores, out=scores)
     total = scores.sum(axis=-1)                                     # (n,), at least 1: no log of 0
@@ -77,14 +79,14 @@ def cross_entropy(logits, targets, ignore_index=-100):
     def backward(grad):
         scale = grad / n
         part = scores * (scale / total)[:, None]                    # softmax / n
-        part[rows, targets] -= scale
+        part[rows, targets] -= scale                                # - onehot / n
         if n == counts.size:
             return part.reshape(logits.shape),
         full = np.zeros((counts.size, classes), part.dtype)
         full[counts] = part
         return full.reshape(logits.shape),
 
-    return record(np.asarray(loss), backward, logits)
+    return record(loss, backward, logits)
     ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #5dd7ae3e
@@ -93,14 +95,14 @@ def silu(x):
 
     Computed as h * tanh(h) + h with h = x / 2, which is the same number and overflows nowhere.
     """
-    half = np.asarray(x.data * 0.5)
+    half = x.data * 0.5
     y = half * np.tanh(half) + half
 
     def backward(grad):
         sigmoid = 0.5 * np.tanh(half) + 0.5
         return grad * (sigmoid + y * (1 - sigmoid)),
 
-    return record(np.asarray(y), backward, x)
+    return record(y, backward, x)
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #c2ad1433
 def swiglu(gate_up):
@@ -121,13 +123,11 @@ def swiglu(gate_up):
     y *= up
 
     def backward(grad):
-        sigmoid = np.tanh(half)
-        sigmoid *= 0.5
-        sigmoid += 0.5
+        sigmoid = 0.5 * np.tanh(half) + 0.5
+        active = gate * sigmoid                                     # silu(gate)
         part = np.empty_like(gate_up.data)
-        np.multiply(gate, sigmoid, out=part[..., width:])           # silu(gate), for a moment
-        np.multiply(grad * up, sigmoid + part[..., width:] * (1 - sigmoid), out=part[..., :width])
-        part[..., width:] *= grad
+        np.multiply(grad * up, sigmoid + active * (1 - sigmoid), out=part[..., :width])
+        np.multiply(grad, active, out=part[..., width:])
         return part,
 
     return record(y, backward, gate_up)
