@@ -436,7 +436,8 @@ def __matmul__(self, other):
             grad_a = unbroadcast(matmul_arrays(grad, b.swapaxes(-1, -2)), a.shape).reshape(self.shape)
         if other.requires_grad:
             if b.ndim == 2:                                         # one product over all rows of the batch
-                grad_b = a.reshape(-1, a.shape[-1]).T @ grad.reshape(-1, grad.shape[-1])
+                batch = list(range(a.ndim - 1))
+                grad_b = np.tensordot(a, grad, (batch, batch))
             else:
                 grad_b = unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape)
             grad_b = grad_b.reshape(other.shape)
