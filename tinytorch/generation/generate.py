@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.tensor import add_to_class, no_grad
-from .kv_cache import CacheFullError, KVCache
+from .kv_cache import CacheFullError, KVCache, check_count
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #3927396a
 def penalise(logits, history, penalty):
@@ -173,13 +173,15 @@ def accept(self, token, stops):
     stops: lists of ids. If several are complete, the longest is cut off.
     """
     self.history.append(token)
-    overlaps = [overlap(self, stop) for stop in stops]
-    complete = max((n for n, stop in zip(overlaps, stops) if n == len(stop)), default=0)
+    self.held = complete = 0
+    for stop in stops:
+        n = overlap(self, stop)
+        self.held = max(self.held, n)
+        if n == len(stop):
+            complete = max(complete, n)
     if complete:
         del self.history[-complete:]
         self.done, self.held = True, 0
-    else:
-        self.held = max(overlaps, default=0)
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #b7e948ed
 PREFILL_CHUNK = 512     # tokens forwarded at once with a cache: bounds the memory for scores; results do not depend on it
@@ -193,14 +195,14 @@ def forward_pending(model, rows, cache):
     """
     pending = [[] if row.done else row.history[row.cached:] for row in rows]
     width = max(map(len, pending))
-    tokens = np.zeros((len(rows), width), np.int64)
-    positions = np.full((len(rows), width), -1)
-    for i, (row, ids) in enumerate(zip(rows, pending)):
-        start = width - len(ids)
-        tokens[i, start:] = ids
-        positions[i, start:] = range(row.cached, row.cached + len(ids))
+    tokens, positions = [], []
+    for row, ids in zip(rows, pending):
+        padding, end = width - len(ids), row.cached + len(ids)
+        tokens.append([0] * padding + ids)
+        positions.append([-1] * padding + list(range(row.cached, end)))
         if cache is not None:
-            row.cached += len(ids)
+            row.cached = end
+    tokens, positions = np.array(tokens), np.array(positions)           # (B, width)
     chunk = width if cache is None else PREFILL_CHUNK
     with no_grad():                             # entered for each step, so that it is off while a stream waits
         for start in range(0, width, chunk):
@@ -216,7 +218,7 @@ def surplus(cache, limits):
     """
     if (cache.next_positions()[:, 0] <= limits).all():
         return 0
-    positions = cache.layers[0].positions                               # (B, length) or (B, heads, length)
+    positions = cache.layers[0].positions                               # (B, length) or (B, heads, length), oldest first
     over = positions >= limits.reshape(-1, *[1] * (positions.ndim - 1))
     if positions.shape[1:] == (cache.seq_pos,):                         # slot i is token i: all from the first one on
         return cache.seq_pos - int(over.any(axis=0).argmax())
@@ -229,6 +231,7 @@ def trim_to(cache, limits):
     A policy that cannot go back is reset: an empty cache is right for every history, it only costs time.
     """
     limits = np.asarray(limits)
+    cache.trim(0)                                                       # drops what a forward that failed has staged
     try:
         while slots := surplus(cache, limits):
             cache.trim(slots)
@@ -286,19 +289,20 @@ def check_room(model, rows, max_new_tokens, cache):
                          f"model's max_seq_len is {most}. Ask for at most {max(0, most + 1 - lengths.max())} new tokens.")
     if cache is None:
         return
-    layer, held = cache.layers[0], cache.next_positions()[:, 0]
-    if len(held) != len(rows):
-        raise ValueError(f"The cache was made for a batch of {len(held)}, but there are {len(rows)} prompts.")
+    if cache.batch_size != len(rows):
+        raise ValueError(f"The cache was made for a batch of {cache.batch_size}, but there are {len(rows)} prompts.")
+    cache.trim(0)                                                       # drops what a forward that failed has staged
+    held = cache.next_positions()[:, 0]
     if (held > lengths).any():
         row = int((held > lengths).argmax())
         raise ValueError(f"The cache holds {held[row]} tokens of row {row}, but its prompt has only {lengths[row]}. A "
                          "prompt is the whole history; for another conversation call reset() on the cache first.")
-    if layer.max_seq_len is not None:
+    if cache.max_seq_len is not None:
         kept = cache.seq_pos - surplus(cache, lengths - 1)
-        held = layer.positions[:, :kept].max(axis=1, initial=-1) + 1
+        held = cache.layers[0].positions[:, :kept].max(axis=1, initial=-1) + 1
         need = kept + (lengths - held).max() + max_new_tokens - 1
-        if need > layer.max_seq_len:
-            raise CacheFullError(f"The cache has {layer.max_seq_len} slots, but {need} are needed: {kept} are used, "
+        if need > cache.max_seq_len:
+            raise CacheFullError(f"The cache has {cache.max_seq_len} slots, but {need} are needed: {kept} are used, "
                                  f"{(lengths - held).max()} tokens of prompt have to be added, and then "
                                  f"{max_new_tokens - 1} of the {max_new_tokens} new ones.")
 
@@ -311,19 +315,16 @@ def stream(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampler
     locked. Whoever leaves early (break, close, an exception) finds his cache fit for the prompt and what he was given.
     """
     rows, single = read_prompts(prompt, model.config.vocab_size)
-    if isinstance(max_new_tokens, bool) or not isinstance(max_new_tokens, (int, np.integer)) or max_new_tokens < 0:
-        raise ValueError(f"max_new_tokens is {max_new_tokens!r}, but it must be a whole number, 0 or larger.")
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0):
-        raise ValueError(f"seed is {seed!r}, but it must be a whole number, 0 or larger, or None (different every time).")
+    max_new_tokens = check_count("max_new_tokens", max_new_tokens)
+    seeds = [None if seed is None else [check_count("seed", seed), i] for i in range(len(rows))]
     if cache is not None and not use_cache:
         raise ValueError("A cache was given together with use_cache=False. Leave one of them out.")
     # Every row has random numbers of its own, so what it draws does not depend on how many rows there are.
-    rows = [Row(ids, np.random.default_rng(None if seed is None else [int(seed), i])) for i, ids in enumerate(rows)]
+    rows = [Row(ids, np.random.default_rng(numbers)) for ids, numbers in zip(rows, seeds)]
     stops = read_stops(stop)
     if max_new_tokens:
         check_room(model, rows, max_new_tokens, cache)
-    return _steps(model, rows, int(max_new_tokens), use_cache, cache, Sampler() if sampler is None else sampler, stops,
-                  single)
+    return _steps(model, rows, max_new_tokens, use_cache, cache, Sampler() if sampler is None else sampler, stops, single)
 
 
 def _steps(model, rows, max_new_tokens, use_cache, given, sampler, stops, single):
@@ -337,16 +338,17 @@ def _steps(model, rows, max_new_tokens, use_cache, given, sampler, stops, single
     elif use_cache:
         slots = max(len(row.history) for row in rows) + max_new_tokens - 1
         cache = KVCache.for_model(model, batch_size=len(rows), max_seq_len=slots)
+    active = list(range(len(rows)))                             # the rows that no stop sequence has ended
     try:
         for step in range(1, max_new_tokens + 1):
             logits = forward_pending(model, rows, cache)
-            active = [i for i, row in enumerate(rows) if not row.done]
             if len(active) < len(rows):
                 logits = logits[active]
             chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
             for i, token in zip(active, chosen):
                 rows[i].accept(int(token), stops)
-            last = step == max_new_tokens or all(row.done for row in rows)
+            active = [i for i in active if not rows[i].done]
+            last = step == max_new_tokens or not active
             new = [row.release(everything=last) for row in rows]
             if any(new):
                 yield new[0] if single else new
