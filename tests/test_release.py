@@ -3,6 +3,7 @@
 The release notebooks are made by nbgrader's own steps, in this process. The step that writes to the gradebook is
 left out; it does not change the notebook.
 """
+import itertools
 import keyword
 import re
 
@@ -76,7 +77,8 @@ def test_release_holds_no_solution_line(path):
     nb = L.read(path)
     secret = set().union(*solutions(nb).values()) - given_lines(nb)
     assert secret
-    assert not secret & set(all_lines(release(path)))
+    leaked = secret & set(all_lines(release(path)))
+    assert not leaked, "\n".join(sorted(leaked))
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
@@ -101,10 +103,15 @@ def test_release_has_no_markers_and_no_outputs(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
-def test_every_stub_is_valid_python(path):
-    for cell in filter(L.is_exercise, release(path).cells):
-        compile(cell.source, L.grading(cell)["grade_id"], "exec")
-        assert "raise NotImplementedError(" in cell.source
+def test_release_keeps_what_is_given_and_puts_a_stub_in_every_region(path):
+    for source, cell in zip(L.read(path).cells, release(path).cells, strict=True):
+        stub = "raise NotImplementedError(" if L.is_exercise(cell) else "Write your answer"
+        lines = cell.source.split("\n")
+        kept = [line for line in lines if stub not in line]
+        assert kept == L.outside(source.source)
+        assert len(lines) - len(kept) == len(L.regions(source.source))
+        if cell.cell_type == "code" and not cell.source.lstrip().startswith("%"):
+            compile(cell.source, "a cell", "exec")
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
@@ -113,6 +120,9 @@ def test_every_check_of_the_release_fails(path, tmp_path):
     from nbgrader.utils import determine_grade
 
     nb = L.execute(release(path), tmp_path, seconds=120, keep_going=True, skip=L.is_measuring)
+    for cell in itertools.takewhile(lambda cell: not L.is_exercise(cell), nb.cells):
+        failed = [output.ename for output in cell.get("outputs", []) if output.output_type == "error"]
+        assert not failed, f"{failed} before the first exercise:\n{cell.source}"
     scores = {L.grading(cell)["grade_id"]: determine_grade(cell)[0] for cell in nb.cells if L.is_check(cell)}
     assert scores and not any(scores.values()), f"points for nothing: {scores}"
     errors = [output.ename for cell in nb.cells if L.is_check(cell) for output in cell.outputs
