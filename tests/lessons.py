@@ -144,6 +144,7 @@ def execute(nb, folder: Path, seconds: float, keep_going: bool = False, skip=lam
         timeout_func=lambda cell: max(1, int(deadline - time.monotonic())),
         startup_timeout=120,
         kernel_name="python3",
+        coalesce_streams=True,                  # the kernel may send one printed line in two pieces
         resources={"metadata": {"path": str(folder)}},
     )
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
