@@ -270,7 +270,7 @@ def read_prompts(prompt, vocab_size):
 def read_stops(stop):
     """Stop ids and sequences as a list of lists of ints."""
     stop = stop.tolist() if hasattr(stop, "tolist") else stop
-    stop = [stop] if isinstance(stop, int) else stop
+    stop = stop if hasattr(stop, "__iter__") else [stop]                # one id by itself
     stops = [id_list(item if hasattr(item, "__len__") else [item], "A stop sequence") for item in stop]
     if not all(stops):
         raise ValueError("A stop sequence is empty, so it would stop before the first token. Leave it out.")
@@ -299,7 +299,7 @@ def check_room(model, rows, max_new_tokens, cache):
                          "prompt is the whole history; for another conversation call reset() on the cache first.")
     if cache.max_seq_len is not None:
         kept = cache.seq_pos - surplus(cache, lengths - 1)
-        held = cache.layers[0].positions[:, :kept].max(axis=1, initial=-1) + 1
+        held = cache.layers[0].positions[..., :kept].reshape(len(rows), -1).max(axis=1, initial=-1) + 1
         need = kept + (lengths - held).max() + max_new_tokens - 1
         if need > cache.max_seq_len:
             raise CacheFullError(f"The cache has {cache.max_seq_len} slots, but {need} are needed: {kept} are used, "
