@@ -40,7 +40,7 @@ class Rotary:
                              "table. Use a shorter sequence, or a larger max_seq_len.") from None
 
 # %% ../../modules/source/03_attention/03_attention.ipynb #ec6b0c34
-# the complex type that is two of these floats, real part first
+# the complex type that holds two of these floats, the real part first
 COMPLEX = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 
 # %% ../../modules/source/03_attention/03_attention.ipynb #3960ea75
@@ -85,7 +85,7 @@ def visible(query_positions, key_positions, window=None, sinks=0):
     return seen
     ### END SOLUTION
 
-# %% ../../modules/source/03_attention/03_attention.ipynb #71eec9c7
+# %% ../../modules/source/03_attention/03_attention.ipynb #7167564e
 def grouped_attention(query, key, value, mask=None):
     """softmax(Q K^T / sqrt(D)) V on arrays, where query head h reads key/value head h // group.
 
@@ -98,7 +98,7 @@ def grouped_attention(query, key, value, mask=None):
     Hkv, S = key.shape[1:3]
     group = H // Hkv
     ### BEGIN SOLUTION
-    scale = query.dtype.type(D ** -0.5)                         # a NumPy float64 would turn everything into float64
+    scale = query.dtype.type(D ** -0.5)
     q = np.multiply(query, scale, order="C").reshape(B, Hkv, group * T, D)
     scores = q @ key.swapaxes(-1, -2)                           # (B, Hkv, group * T, S)
     if mask is not None:
@@ -115,7 +115,7 @@ def grouped_attention(query, key, value, mask=None):
     return out.reshape(B, H, T, D), weights, total
     ### END SOLUTION
 
-# %% ../../modules/source/03_attention/03_attention.ipynb #7167564e
+# %% ../../modules/source/03_attention/03_attention.ipynb #c5cd0116
 def scaled_dot_product_attention(query, key, value, mask=None):
     """Attention with grouped queries as one operation: softmax(Q K^T / sqrt(D)) V.
 
@@ -139,16 +139,16 @@ def scaled_dot_product_attention(query, key, value, mask=None):
         d_query = d_scores @ k
         d_query *= scale
         d_key = d_scores.swapaxes(-1, -2) @ (query.data.reshape(*rows, width) * scale)
-        d_value = weights.swapaxes(-1, -2) @ grad               # the sums over a group are inside these products
+        d_value = weights.swapaxes(-1, -2) @ grad
         return (d_query.reshape(query.shape), d_key.astype(key.dtype, copy=False),
                 d_value.astype(value.dtype, copy=False))
     return record(out, backward, query, key, value)
 
-# %% ../../modules/source/03_attention/03_attention.ipynb #bb2ec9c2
+# %% ../../modules/source/03_attention/03_attention.ipynb #f7a3cff3
 def check_attention(query, key, value, mask=None):
     """Raise a ValueError that says which shapes do not fit; `query`, `key` and `value` are shapes."""
     if not len(query) == len(key) == len(value) == 4:
-        raise ValueError(f"Attention needs query, key and value of four axes (batch, heads, tokens, head_dim), but got "
+        raise ValueError("Attention needs query, key and value of four axes (batch, heads, tokens, head_dim), but got "
                          f"query {query}, key {key}, value {value}.")
     B, H, T, D = query
     _, Hkv, S, _ = key
@@ -168,7 +168,7 @@ def check_attention(query, key, value, mask=None):
             raise ValueError(f"The mask has shape {mask.shape}, but must be (batch, queries, keys) = {(B, T, S)} or, "
                              f"with key/value heads, {(B, Hkv, T, S)}.")
 
-# %% ../../modules/source/03_attention/03_attention.ipynb #c5cd0116
+# %% ../../modules/source/03_attention/03_attention.ipynb #0e6944be
 def split_heads(x, num_heads, num_kv_heads):
     """Cut the fused projection into heads.
 
@@ -181,15 +181,22 @@ def split_heads(x, num_heads, num_kv_heads):
         raise ValueError(f"{width} columns cannot be cut into {total} heads ({num_heads} for queries, {num_kv_heads} for "
                          f"keys, {num_kv_heads} for values).")
     ### BEGIN SOLUTION
-    heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)       # (B, H + 2 * Hkv, T, D)
-    return heads[:, :num_heads], heads[:, num_heads:-num_kv_heads], heads[:, -num_kv_heads:]
+    heads = x.data.reshape(B, T, total, width // total).swapaxes(1, 2)      # (B, total, T, D), a view
+
+    def part(start, stop):
+        def backward(grad):
+            whole = np.zeros(x.shape, grad.dtype)                           # the other columns have no part in it
+            whole.reshape(B, T, total, -1)[:, :, start:stop] = grad.swapaxes(1, 2)
+            return (whole,)
+        return record(heads[:, start:stop], backward, x)
+    return part(0, num_heads), part(num_heads, total - num_kv_heads), part(total - num_kv_heads, total)
     ### END SOLUTION
 
 
 def merge_heads(x):
-    """Put the heads of x (B, H, T, D) side by side: (B, T, H * D). The opposite of splitting."""
-    ### BEGIN SOLUTION
+    """Put the heads of x (B, H, T, D) side by side: (B, T, H * D)."""
     B, H, T, D = x.shape
+    ### BEGIN SOLUTION
     return x.swapaxes(1, 2).reshape(B, T, H * D)
     ### END SOLUTION
 
@@ -224,15 +231,15 @@ class Attention(Module):
         if 2 * rotary.table.shape[1] != head_dim:
             raise ValueError(f"head_dim is {head_dim}, but the rotary table is for {2 * rotary.table.shape[1]}.")
         self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.rotary = rotary                                    # an array of angles, not a parameter
+        self.rotary = rotary                                    # a table, not a parameter
         self.qkv = Linear(embed_dim, (num_heads + 2 * num_kv_heads) * head_dim, rng=rng)
         self.out = Linear(num_heads * head_dim, embed_dim, rng=rng, std=out_std)
 
     def forward(self, x, positions, cache=None, layer_idx=0):
-        """Every token looks at the earlier ones and takes a mixture of their values.
+        """Every token looks at itself and the earlier ones, and takes a mixture of their values.
 
         x: Tensor (B, T, embed_dim). positions: ints (B, T), negative for padding. Returns (B, T, embed_dim).
-        cache: None, or an object with the protocol above; the new keys are rotated before they are stored.
+        cache: None, or an object with the protocol above; `layer_idx` says which of its layers is ours.
         """
         ### BEGIN SOLUTION
         query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
