@@ -330,6 +330,14 @@ def reorder(self, rows):
     ### END SOLUTION
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #39eadfed
+def shared_limit(layers):
+    """How many tokens fit into all of these layers, or None if they never fill. TypeError for what is no LayerCache."""
+    for layer in layers:
+        if not isinstance(layer, LayerCache):
+            raise TypeError(f"layer_cache returned a {type(layer).__name__}, but it must return a LayerCache.")
+    return min((layer.max_seq_len for layer in layers if layer.max_seq_len is not None), default=None)
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #378acd1a
 class KVCache:
     """One LayerCache for each layer of a model, moving in step.
 
@@ -351,8 +359,7 @@ class KVCache:
         ### BEGIN SOLUTION
         self.layers = [layer_cache(batch_size, max_seq_len, num_kv_heads, head_dim, dtype=dtype) for _ in range(num_layers)]
         ### END SOLUTION
-        limits = [layer.max_seq_len for layer in self.layers if layer.max_seq_len is not None]
-        self.max_seq_len = min(limits, default=None)        # None: the policy never fills
+        self.max_seq_len = shared_limit(self.layers)
 
     def _layer(self, layer_idx):
         """The LayerCache of a layer; ValueError for an index that there is not."""
