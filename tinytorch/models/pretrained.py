@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'NORMAL', 'CONTROL', 'USER_DEFINED', 'KNOWN',
            'byte_letters', 'HeaderReader', 'require', 'TensorInfo', 'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1',
-           'dequantize', 'read', 'setting', 'read_config', 'check_supported', 'file_views', 'expected_tensors',
-           'check_tensors', 'Blank', 'bpe_merge', 'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'TextStream',
-           'chat', 'token_id', 'read_tokenizer', 'find_checkpoint', 'from_pretrained', 'load_gguf']
+           'dequantize', 'setting', 'read_config', 'check_supported', 'file_views', 'expected_tensors', 'check_tensors',
+           'Blank', 'bpe_merge', 'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'TextStream', 'token_id',
+           'read_tokenizer', 'find_checkpoint', 'from_pretrained', 'load_gguf']
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #309a062c
 import codecs
@@ -64,7 +64,7 @@ class HeaderReader:
             raise ValueError(f"the file is damaged: the text before byte {self.position} is not UTF-8.") from None
 
     def value(self, kind):
-        """A value of one of GGUF's types: a number, a text, an ndarray of numbers or a list of texts."""
+        """A value of one of GGUF's types: a number, a text, a memoryview of numbers or a list of texts."""
         if kind in NUMBERS:
             return self.number(NUMBERS[kind])
         if kind == STRING:
@@ -72,8 +72,8 @@ class HeaderReader:
         if kind == ARRAY:
             item, count = self.number("I"), self.number("Q")
             if item in NUMBERS:
-                dtype = np.dtype("<" + NUMBERS[item])
-                return np.frombuffer(self.take(count * dtype.itemsize), dtype)
+                code = NUMBERS[item]
+                return memoryview(self.take(count * struct.calcsize("<" + code))).cast(code)    # needs no more memory
             if item == STRING:
                 return [self.string() for _ in range(count)]
             kind = item
@@ -210,7 +210,7 @@ def dequantize(blocks, kind):
     gguf = require("gguf")
     return gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind])
 
-
+# %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d5388d6f
 @add_to_class(GGUFFile)
 def read(self, name, out, progress=lambda count: None):
     """Fill the float32 array `out`, which has the tensor's shape, with the unpacked weights of tensor `name`.
@@ -279,7 +279,7 @@ def check_supported(file):
     metadata = file.metadata
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
-        raise ValueError(f"only models of the llama architecture can be loaded, but this one is {architecture!r}.")
+        raise ValueError(f"only models of the llama architecture can be loaded, but this one is {str(architecture)[:40]!r}.")
     if "token_embd.weight" not in file.tensors:
         raise ValueError("tensor token_embd.weight is missing: this file holds no language model.")
     scaling = metadata.get("llama.rope.scaling.type", "none")
@@ -404,8 +404,14 @@ def word_splitter(name):
     if name == "smollm":
         words = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
     elif name not in ("gpt-2", "default"):          # files from before the setting existed come as "default"
-        raise ValueError(f"its text is cut into words in an unknown way (tokenizer.ggml.pre is {name!r}).")
-    return lambda text: [word for word, _ in words.pre_tokenize_str(text)]
+        raise ValueError(f"its text is cut into words in an unknown way (tokenizer.ggml.pre is {str(name)[:40]!r}).")
+
+    def split(text):
+        try:
+            return [word for word, _ in words.pre_tokenize_str(text)]
+        except UnicodeEncodeError:
+            raise ValueError("The text holds half a character (a lone surrogate), which cannot be written as bytes.") from None
+    return split
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #56a6ff73
 class BPETokenizer:
@@ -532,7 +538,7 @@ def read_tokenizer(metadata, vocab_size):
     """The BPETokenizer that a GGUF file describes; ValueError if it is of another sort or does not fit the model."""
     sort = metadata.get("tokenizer.ggml.model")
     if sort != "gpt2":
-        raise ValueError(f"only byte-level BPE tokenizers (gpt2) can be loaded, but this file has {sort!r}.")
+        raise ValueError(f"only byte-level BPE tokenizers (gpt2) can be loaded, but this file has {str(sort)[:40]!r}.")
     vocabulary = metadata.get("tokenizer.ggml.tokens")
     merges = metadata.get("tokenizer.ggml.merges")
     if not isinstance(vocabulary, list) or not isinstance(merges, list):
@@ -542,10 +548,10 @@ def read_tokenizer(metadata, vocab_size):
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise ValueError("the file is damaged: a merge is not two pieces with one space between them.")
-    types = metadata.get("tokenizer.ggml.token_type", np.full(vocab_size, NORMAL))
-    if not isinstance(types, np.ndarray) or len(types) != vocab_size:
+    types = metadata.get("tokenizer.ggml.token_type", memoryview(bytes([NORMAL] * vocab_size)))
+    if not isinstance(types, memoryview) or len(types) != vocab_size:
         raise ValueError("tokenizer.ggml.token_type must have one number for each token.")
-    special = {token for token, kind in zip(vocabulary, types.tolist()) if kind in (CONTROL, USER_DEFINED) and token}
+    special = {token for token, kind in zip(vocabulary, types) if kind in (CONTROL, USER_DEFINED) and token}
     template = metadata.get("tokenizer.chat_template")
     return BPETokenizer(
         vocabulary, pairs, special, word_splitter(metadata.get("tokenizer.ggml.pre", "default")),
