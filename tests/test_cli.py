@@ -1,0 +1,195 @@
+"""The `tinytorch` command: what it writes, what it refuses, how it ends."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("gguf", reason="the extra 'pretrained' is not installed")
+
+from tests.tiny_gguf import tiny_config, write_tiny
+from tinytorch.cli import chart, main
+from tinytorch.generation.generate import Sampler, generate
+from tinytorch.models.pretrained import from_pretrained
+
+PROMPT = "tell the tale"
+# A seed whose greedy text varies and does not end early, so that comparing texts can fail.
+SEED = 3
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(write_tiny(tmp_path_factory.mktemp("cli") / "tiny.gguf", seed=SEED))
+
+
+@pytest.fixture(scope="module")
+def long_path(tmp_path_factory):
+    """A model that can write for minutes without a cache."""
+    return str(write_tiny(tmp_path_factory.mktemp("cli") / "long.gguf", tiny_config(max_seq_len=100_000), seed=SEED))
+
+
+def run(capsys, *arguments):
+    """Exit code, standard output and standard error of the command."""
+    code = main([str(argument) for argument in arguments])
+    return code, *capsys.readouterr()
+
+
+def expected_text(path, prompt, count, **options):
+    model, tokenizer = from_pretrained(path)
+    ids = tokenizer.encode(prompt)
+    return tokenizer.decode(generate(model, ids, count, stop=(tokenizer.eos_id,), **options)[len(ids):])
+
+
+def test_generate_writes_the_greedy_text(capsys, path):
+    expected = expected_text(path, PROMPT, 20)
+    assert len(set(expected)) > 5
+    assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20) == (0, expected + "\n", "")
+
+
+def test_generate_without_cache_writes_the_same(capsys, path):
+    cached = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20)
+    assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20, "--no-cache") == cached
+
+
+def test_generate_passes_sampling_options_on(capsys, path):
+    options = ["--temperature", 0.9, "--top-k", 40, "--top-p", 0.95, "--seed", 5]
+    expected = expected_text(path, PROMPT, 20, sampler=Sampler(temperature=0.9, top_k=40, top_p=0.95), seed=5)
+    assert expected != expected_text(path, PROMPT, 20)
+    assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20, *options)[1] == expected + "\n"
+
+
+def test_chat_uses_the_template(capsys, path):
+    _, tokenizer = from_pretrained(path)
+    expected = expected_text(path, tokenizer.chat([{"role": "user", "content": PROMPT}]), 12)
+    assert expected != expected_text(path, PROMPT, 12)
+    assert run(capsys, "generate", PROMPT, "--chat", "--model", path, "--max-new-tokens", 12)[1] == expected + "\n"
+
+
+def test_demo_prints_figures_for_scripts(capsys, path):
+    code, out, err = run(capsys, "demo", "--json", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)
+    figures = json.loads(out)
+    model, tokenizer = from_pretrained(path)
+    prompt_tokens = len(tokenizer.encode(PROMPT))
+    assert (code, err) == (0, "")
+    assert figures["same_tokens"] is True
+    assert (figures["prompt_tokens"], figures["new_tokens"]) == (prompt_tokens, 10)
+    config = model.config
+    cache_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * 4 * (prompt_tokens + 10 - 1)
+    assert figures["cache_mb"] == pytest.approx(cache_bytes / 2**20)
+    for lane in figures["uncached"], figures["cached"]:
+        assert len(lane["ms_per_token"]) == 10 and min(lane["ms_per_token"]) > 0
+        assert lane["seconds"] == pytest.approx(sum(lane["ms_per_token"]) / 1000)
+        assert lane["tokens_per_second"] == pytest.approx(10 / lane["seconds"])
+    assert figures["speed_up"] == pytest.approx(figures["uncached"]["seconds"] / figures["cached"]["seconds"])
+
+
+def test_demo_prints_text_figures_and_chart(capsys, path):
+    code, out, err = run(capsys, "demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)
+    assert (code, err) == (0, "")
+    for part in ("without cache", "with cache", "same tokens:   yes (10 new", "tokens per second", "speed-up:", "cache memory:",
+                 "ms per token", "new token"):
+        assert part in out
+
+
+def test_demo_says_when_the_tokens_differ(capsys, path, monkeypatch):
+    """A cache that forgets what it holds writes another text, and the demo must not call it the same."""
+    from tinytorch.generation.kv_cache import ExactCache
+    honest = ExactCache.read
+    def forgetful(self, except_last=0):
+        keys, values = honest(self, except_last)
+        keys.data[:, :, :-1] *= 0.1
+        return keys, values
+    monkeypatch.setattr(ExactCache, "read", forgetful)
+    code, out, _ = run(capsys, "demo", "--json", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 20)
+    assert code == 1 and json.loads(out)["same_tokens"] is False
+
+
+def test_chart_puts_values_where_they_belong():
+    lines = chart({"o": [99, 10, 5, 0], "+": [99, 0, 0, 0]}, width=3, height=3).split("\n")
+    assert [line.split("|")[1] for line in lines if "|" in line] == ["o  ", " o ", "+++"]
+    assert lines[1].split("|")[0].strip() == "10.0"             # the first value is left out: it includes the prompt
+    assert chart({"o": [99]}) == ""
+
+
+@pytest.mark.parametrize("arguments, says", [
+    (["generate", ""], "prompt is empty"),
+    (["generate", "  \n"], "prompt is empty"),
+    (["generate", "hi", "--max-new-tokens", "0"], "--max-new-tokens is 0"),
+    (["generate", "hi", "--max-new-tokens", "-3"], "--max-new-tokens is -3"),
+    (["generate", "hi", "--max-new-tokens", "many"], "--max-new-tokens"),
+    (["generate", "hi", "--temperature", "-0.5"], "temperature is -0.5"),
+    (["generate", "hi", "--temperature", "nan"], "temperature is nan"),
+    (["generate", "hi", "--top-p", "1.5"], "top_p is 1.5"),
+    (["generate", "hi", "--top-p", "-0.1"], "top_p is -0.1"),
+    (["generate", "hi", "--top-k", "0"], "top_k is 0"),
+    (["generate", "hi", "--seed", "-1"], "--seed is -1"),
+    (["generate", "hi", "--bogus"], "--bogus"),
+    (["generate"], "prompt"),
+    (["demo", "--prompt", ""], "prompt is empty"),
+    (["demo", "--max-new-tokens", "0"], "--max-new-tokens is 0"),
+    (["sing"], "sing"),
+])
+def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says):
+    """The model named here does not exist; an error that came after loading would say so instead."""
+    model = ["--model", "no-such-model.gguf"] if arguments[0] != "sing" else []
+    code, out, err = run(capsys, *arguments, *model)
+    assert (code, out) == (2, "")
+    assert err.startswith("tinytorch: ") and err.count("\n") == 1
+    assert says.lower() in err.lower()
+
+
+@pytest.mark.parametrize("model, says", [
+    ("gpt-5", "no model named 'gpt-5'"),
+    ("missing/file.gguf", "no file"),
+    (__file__, "not a GGUF file"),
+    (os.path.dirname(__file__), "is a folder"),
+])
+@pytest.mark.parametrize("command", [["generate", "hi"], ["demo"]])
+def test_models_that_cannot_be_loaded(capsys, command, model, says):
+    code, out, err = run(capsys, *command, "--model", model)
+    assert (code, out) == (2, "")
+    assert err.startswith("tinytorch: ") and err.count("\n") == 1 and says in err
+
+
+def test_too_long_for_the_model(capsys, path):
+    code, out, err = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 1000)
+    assert code == 2 and out == "" and "max_seq_len" in err and err.count("\n") == 1
+
+
+def test_no_arguments_print_the_help(capsys):
+    code, out, err = run(capsys)
+    assert code == 2 and "generate" in out + err and "demo" in out + err and "Traceback" not in err
+
+
+def command(*arguments, **options):
+    return subprocess.Popen([sys.executable, "-c", "import sys; from tinytorch.cli import main; sys.exit(main())", *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
+@pytest.mark.parametrize("arguments", [["generate", PROMPT, "--max-new-tokens", "50000", "--no-cache"],
+                                       ["demo", "--max-new-tokens", "50000"]])
+def test_ctrl_c_ends_politely(long_path, arguments):
+    process = command(*arguments, "--model", long_path)
+    try:
+        if arguments[0] == "generate":
+            process.stdout.read(10)                             # it is writing
+        else:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(timeout=8)                         # it is racing
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert err.decode("utf-8").strip() == "Stopped."
+
+
+def test_a_terminal_that_knows_only_ascii(path):
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "TERM": "dumb"}
+    process = command("demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", "10", env=environment)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and err == b""
+    assert out.decode("ascii").count("+") >= 4                  # the corners of the panels are plain
