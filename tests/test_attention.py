@@ -556,7 +556,7 @@ def described(length, window=None, sinks=0, padded=False):
     class Unread:
         def __getattribute__(self, name):
             raise AssertionError("the values of the positions were read")
-    return types.SimpleNamespace(size=length, length=length, window=window, sinks=sinks, padded=padded, positions=Unread())
+    return types.SimpleNamespace(length=length, window=window, sinks=sinks, padded=padded, positions=Unread())
 
 
 @pytest.mark.parametrize("layer", [
