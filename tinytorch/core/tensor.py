@@ -5,6 +5,7 @@ __all__ = ['is_grad_enabled', 'no_grad', 'Tensor', 'record', 'as_tensor', 'add_t
            'check_gradients', 'kept_shape', 'matmul_arrays', 'concatenate']
 
 # %% ../../modules/source/01_tensor/01_tensor.ipynb #1d051cec
+"""A NumPy array that remembers how it was made, and can therefore be differentiated."""
 import abc
 import builtins
 import contextlib
@@ -406,7 +407,7 @@ def mean(self, axis=None, keepdims=False):
 
 # %% ../../modules/source/01_tensor/01_tensor.ipynb #469d89d7
 def matmul_arrays(a, b):
-    """`a @ b` for ndarrays; a batch times one matrix is flattened to a single product, which is up to twice as fast."""
+    """`a @ b` for ndarrays; a batch times one matrix is flattened to a single product, which is faster."""
     if b.ndim == 2 and a.ndim > 2 and a.size and a.shape[-1] == b.shape[0]:
         return np.dot(a.reshape(-1, a.shape[-1]), b).reshape(*a.shape[:-1], b.shape[-1])
     return a @ b
