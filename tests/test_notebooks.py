@@ -33,7 +33,7 @@ def wrong_output(cell):
     if score != points:
         return f"gets {score} of {points} points"
     shown = "".join(output.get("text", "?") for output in cell.outputs)
-    if [output.output_type for output in cell.outputs] != ["stream"] or len(shown.splitlines()) != 1:
+    if {output.output_type for output in cell.outputs} != {"stream"} or len(shown.splitlines()) != 1:
         return f"must print one line, but its outputs are {cell.outputs}"
     return None
 
