@@ -124,13 +124,14 @@ def rms_norm(x, weight, eps=1e-5):
 def silu(x):
     """x * sigmoid(x), for a Tensor of any shape.
 
-    Computed as h * tanh(h) + h with h = x / 2, which is the same number and overflows nowhere.
+    Computed as h * (1 + tanh(h)) with h = x / 2, which is the same number and overflows nowhere.
     """
     half = x.data * 0.5
-    y = half * np.tanh(half) + half
+    tanh = np.tanh(half)
+    y = half * (tanh + 1)
 
     def backward(grad):
-        sigmoid = 0.5 * np.tanh(half) + 0.5
+        sigmoid = tanh * 0.5 + 0.5
         return grad * (sigmoid + y * (1 - sigmoid)),
 
     return record(y, backward, x)
@@ -148,13 +149,13 @@ def swiglu(gate_up):
     gate, up = gate_up.data[..., :width], gate_up.data[..., width:]
     ### BEGIN SOLUTION
     half = gate * 0.5
-    y = np.tanh(half)
-    y *= half
-    y += half                                                       # silu(gate)
+    tanh = np.tanh(half)                                            # kept for the backward; half is not
+    y = tanh + 1
+    y *= half                                                       # silu(gate)
     y *= up
 
     def backward(grad):
-        sigmoid = 0.5 * np.tanh(half) + 0.5
+        sigmoid = tanh * 0.5 + 0.5
         active = gate * sigmoid                                     # silu(gate)
         part = np.empty_like(gate_up.data)
         np.multiply(grad * up, sigmoid + active * (1 - sigmoid), out=part[..., :width])
