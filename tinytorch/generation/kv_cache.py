@@ -133,25 +133,6 @@ class LayerCache(ABC):
     def nbytes(self):
         """Bytes of the key and value buffers."""
 
-    @abstractmethod
-    def state(self):
-        """All that `load_state` needs to go on from here: {name: array}, arrays of the caller's own."""
-
-    @abstractmethod
-    def load_state(self, state):
-        """Become what the layer was whose `state()` this is."""
-
-    def config(self):
-        """The constructor's arguments, as JSON can hold them; a policy with more of them adds its own."""
-        return {"batch_size": self.batch_size, "max_seq_len": self.max_seq_len, "num_kv_heads": self.num_kv_heads,
-                "head_dim": self.head_dim, "dtype": self.dtype.name}
-
-    def copy(self):
-        """A layer with the same contents that shares nothing with this one."""
-        twin = type(self)(**self.config())
-        twin.load_state(self.state())
-        return twin
-
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #eac95d30
 def checked_array(name, array, dtype):
     """`array` (Tensor or array-like) as an ndarray of `dtype`; refuse what needs a gradient or is no real number."""
@@ -254,18 +235,6 @@ class ExactCache(LayerCache):
     @property
     def nbytes(self):
         return self._slots.nbytes
-
-    def state(self):
-        keys, values = self._slots.read(self.size)
-        return {"keys": keys.copy(), "values": values.copy(), "positions": self.positions}
-
-    def load_state(self, state):
-        keys, values, positions = state["keys"], state["values"], state["positions"]
-        if positions.shape[1]:
-            self.check(keys, values, positions, size=0)
-        self.reset()
-        if positions.shape[1]:
-            self.update(keys, values, positions)
 
     update = trim = reset = reorder = _later
 
@@ -411,7 +380,7 @@ def advance(self, num_tokens=1):
     self.seq_pos = after
     ### END SOLUTION
 
-# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #c7c79dd7
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #86147278
 @add_to_class(KVCache)
 def trim(self, n):
     """Forget the last n committed tokens of every layer, all of them if there are fewer; return how many.
@@ -448,19 +417,118 @@ def reorder(self, rows):
 
 
 @add_to_class(KVCache)
+def next_positions(self, num_tokens=1):
+    """The positions that the next tokens get by default, ints (batch, num_tokens); staged tokens do not count."""
+    layer = self.layers[0]
+    return layer.next_positions(num_tokens, except_last=layer.size - self.seq_pos)
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #5a392cc2
+def cache_bytes(batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num_kv_heads=None, dtype=np.float32):
+    """Bytes that an exact cache of these sizes takes for keys and values, without allocating it.
+
+    The arguments are those of KVCache. Returns an int.
+    """
+    ### BEGIN SOLUTION
+    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    numbers = 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim       # 2: keys and values
+    return numbers * np.dtype(dtype).itemsize
+    ### END SOLUTION
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #6a419523
+KVCache.nbytes = property(lambda self: sum(layer.nbytes for layer in self.layers),
+                          doc="Bytes of the key and value buffers of all layers, filled or not.")
+
+
+@add_to_class(KVCache)
+def get_memory_usage(self):
+    """What the buffers take, from their real sizes; 1 MB is 2**20 bytes.
+
+    Returns {'total_mb', 'per_layer_mb', 'cache_tensors', 'total_elements'}: all layers, the mean of a layer, the
+    number of buffers (keys and values of every layer), and how many numbers of `dtype` fill these bytes.
+    """
+    total_mb = self.nbytes / 2**20
+    return {"total_mb": total_mb, "per_layer_mb": total_mb / self.num_layers, "cache_tensors": 2 * self.num_layers,
+            "total_elements": self.nbytes // self.dtype.itemsize}
+
+
+@add_to_class(KVCache)
+def __repr__(self):
+    return (f"KVCache({self.seq_pos} of {self.max_seq_len} tokens, {self.num_layers} layers of "
+            f"{type(self.layers[0]).__name__}, batch {self.batch_size}, {self.num_kv_heads} key/value heads of "
+            f"{self.head_dim}, {self.dtype}, {self.nbytes / 2**20:.2f} MB)")
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #242f4f80
+def for_model(cls, model, batch_size=1, max_seq_len=None, **kw):
+    """A cache that fits a model: sizes from its config, as many slots as it has positions unless `max_seq_len` is given.
+
+    Further arguments are KVCache's `dtype` and `layer_cache`.
+    """
+    config = model.config
+    max_seq_len = config.max_seq_len if max_seq_len is None else max_seq_len
+    return cls(batch_size, max_seq_len, config.num_layers, config.num_heads, config.head_dim,
+               num_kv_heads=config.num_kv_heads, **kw)
+
+
+KVCache.for_model = classmethod(for_model)
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #984f4322
+def enable_kv_cache(batch_size, max_seq_len, num_layers, num_heads, head_dim):
+    """TinyTorch's older name for making a KVCache of this size."""
+    return KVCache(batch_size, max_seq_len, num_layers, num_heads, head_dim)
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #fd50c0dd
+@add_to_class(LayerCache)
+@abstractmethod
+def state(self):
+    """All that `load_state` needs to go on from here: {name: array}, arrays of the caller's own."""
+
+
+@add_to_class(LayerCache)
+@abstractmethod
+def load_state(self, state):
+    """Become what the layer was whose `state()` this is."""
+
+
+@add_to_class(LayerCache)
+def config(self):
+    """The constructor's arguments, as JSON can hold them; a policy that takes more of them adds its own."""
+    return {"batch_size": self.batch_size, "max_seq_len": self.max_seq_len, "num_kv_heads": self.num_kv_heads,
+            "head_dim": self.head_dim, "dtype": self.dtype.name}
+
+
+@add_to_class(LayerCache)
+def copy(self):
+    """A layer with the same contents that shares nothing with this one."""
+    twin = type(self)(**self.config())
+    twin.load_state(self.state())
+    return twin
+
+
+@add_to_class(ExactCache)
+def state(self):
+    """The filled part: keys and values (B, Hkv, size, D), positions (B, size)."""
+    keys, values = self._slots.read(self.size)
+    return {"keys": keys.copy(), "values": values.copy(), "positions": self.positions}
+
+
+@add_to_class(ExactCache)
+def load_state(self, state):
+    """Become what the layer was whose `state()` this is; ValueError, and no change, where it does not fit."""
+    key, value, positions = state["keys"], state["values"], state["positions"]
+    if positions.shape[1]:
+        self.check(key, value, positions, size=0)
+    self.reset()
+    if positions.shape[1]:
+        self.update(key, value, positions)
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #e7ea8193
+@add_to_class(KVCache)
 def copy(self):
     """A cache with the same committed tokens that shares nothing with this one; what is only staged is dropped."""
     self.trim(0)
     twin = shallow_copy(self)
     twin.layers = [layer.copy() for layer in self.layers]
     return twin
-
-
-@add_to_class(KVCache)
-def next_positions(self, num_tokens=1):
-    """The positions that the next tokens get by default, ints (batch, num_tokens); staged tokens do not count."""
-    layer = self.layers[0]
-    return layer.next_positions(num_tokens, except_last=layer.size - self.seq_pos)
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #16150c46
 FORMAT = "tinytorch.kv_cache.1"
@@ -572,56 +640,67 @@ def load(cls, path):
 
 KVCache.load = classmethod(load)
 
-# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #5a392cc2
-def cache_bytes(batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num_kv_heads=None, dtype=np.float32):
-    """Bytes that an exact cache of these sizes takes for keys and values, without allocating it.
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #6a34df6c
+def policy_class(name, module):
+    """The class of a saved layer, among those that this program has defined; no code is imported for it."""
+    found, pending = [], [LayerCache]
+    while pending:
+        cls = pending.pop()                     # of several with one name, the one defined last comes first
+        pending.extend(cls.__subclasses__())
+        if cls.__name__ == name:
+            found.append(cls)
+    if not found:
+        raise ValueError(f"its layers are of the class {name}, which is not defined here. Import {module} first.")
+    return max(found, key=lambda cls: cls.__module__ == module)
 
-    The arguments are those of KVCache. Returns an int.
+
+def read_saved(path):
+    """The description (JSON) and the arrays of a saved cache, or an error that says why they cannot be had."""
+    from safetensors import SafetensorError, safe_open
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a saved cache.")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise ValueError(f"{path} is a safetensors file, but not one that KVCache.save() of this version wrote.")
+            arrays = {name: file.get_tensor(name) for name in file.keys()}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a saved cache, or it is damaged: {error}.") from None
+    description = metadata.get("cache", "")
+    if metadata.get("checksum") != checksum(description, arrays):
+        raise ValueError(f"{path} is damaged: what it holds is not what was saved.")
+    return description, arrays
+
+
+def rebuild(cls, description, arrays):
+    """The KVCache that was saved."""
+    saved = json.loads(description)
+    layers = []
+    for i, entry in enumerate(saved["layers"]):
+        layer = policy_class(entry["class"], entry["module"])(**entry["config"])
+        prefix = f"layers.{i}."
+        layer.load_state({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
+        layers.append(layer)
+    cache = cls(**saved["sizes"], layer_cache=lambda *args, **kwargs: layers.pop(0))
+    cache.advance(saved["seq_pos"])
+    return cache
+
+
+def load(cls, path):
+    """The cache that `save` wrote to `path`.
+
+    FileNotFoundError if there is no such file; ValueError if it is no saved cache, if it is damaged, or if the class
+    of its layers has not been imported.
     """
-    ### BEGIN SOLUTION
-    num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-    numbers = 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim       # 2: keys and values
-    return numbers * np.dtype(dtype).itemsize
-    ### END SOLUTION
-
-# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #6a419523
-KVCache.nbytes = property(lambda self: sum(layer.nbytes for layer in self.layers),
-                          doc="Bytes of the key and value buffers of all layers, filled or not.")
+    path = Path(path)
+    description, arrays = read_saved(path)
+    try:
+        return rebuild(cls, description, arrays)
+    except (LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"The cache in {path} cannot be rebuilt: {error}") from error
 
 
-@add_to_class(KVCache)
-def get_memory_usage(self):
-    """What the buffers take, from their real sizes; 1 MB is 2**20 bytes.
-
-    Returns {'total_mb', 'per_layer_mb', 'cache_tensors', 'total_elements'}: all layers, the mean of a layer, the
-    number of buffers (keys and values of every layer), and how many numbers of `dtype` fill these bytes.
-    """
-    total_mb = self.nbytes / 2**20
-    return {"total_mb": total_mb, "per_layer_mb": total_mb / self.num_layers, "cache_tensors": 2 * self.num_layers,
-            "total_elements": self.nbytes // self.dtype.itemsize}
-
-
-@add_to_class(KVCache)
-def __repr__(self):
-    return (f"KVCache({self.seq_pos} of {self.max_seq_len} tokens, {self.num_layers} layers of "
-            f"{type(self.layers[0]).__name__}, batch {self.batch_size}, {self.num_kv_heads} key/value heads of "
-            f"{self.head_dim}, {self.dtype}, {self.nbytes / 2**20:.2f} MB)")
-
-# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #242f4f80
-def for_model(cls, model, batch_size=1, max_seq_len=None, **kw):
-    """A cache that fits a model: sizes from its config, as many slots as it has positions unless `max_seq_len` is given.
-
-    Further arguments are KVCache's `dtype` and `layer_cache`.
-    """
-    config = model.config
-    max_seq_len = config.max_seq_len if max_seq_len is None else max_seq_len
-    return cls(batch_size, max_seq_len, config.num_layers, config.num_heads, config.head_dim,
-               num_kv_heads=config.num_kv_heads, **kw)
-
-
-KVCache.for_model = classmethod(for_model)
-
-# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #984f4322
-def enable_kv_cache(batch_size, max_seq_len, num_layers, num_heads, head_dim):
-    """TinyTorch's older name for making a KVCache of this size."""
-    return KVCache(batch_size, max_seq_len, num_layers, num_heads, head_dim)
+KVCache.load = classmethod(load)

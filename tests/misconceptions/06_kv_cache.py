@@ -1,0 +1,474 @@
+"""What people really write in module 06, the KV cache, and right answers written another way."""
+from tests.misconceptions import Right, Wrong
+
+ANSWERS = [
+    # Exercise 1: regions are __init__, write, read
+    Wrong("slots", "float64 leak: zeros without a dtype", says="float64", body={0: '''
+        self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim))
+        self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim))'''}),
+    Wrong("slots", "the wanted dtype is ignored", says="dtype that Slots was given", body={0: '''
+        self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)
+        self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)'''}),
+    Wrong("slots", "heads and slots in the wrong order", says="(batch, heads, capacity, width)", body={0: '''
+        self.keys = np.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype)
+        self.values = np.zeros((batch_size, capacity, num_kv_heads, head_dim), dtype)'''}),
+    Wrong("slots", "the keys' buffer is transposed, but not seen as the values are", says="(batch, heads, capacity, width)",
+          body={0: '''
+        self.keys = np.zeros((batch_size, num_kv_heads, head_dim, capacity), dtype)
+        self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype)'''}),
+    Wrong("slots", "key stored as value", says="mixed up", body={1: '''
+        stop = start + key.shape[2]
+        self.keys[:, :, start:stop] = value
+        self.values[:, :, start:stop] = key'''}),
+    Wrong("slots", "the key is stored twice", says="mixed up", body={1: '''
+        stop = start + key.shape[2]
+        self.keys[:, :, start:stop] = self.values[:, :, start:stop] = key'''}),
+    Wrong("slots", "every write lands at slot 0", says="landed at slot 0", body={1: '''
+        self.keys[:, :, :key.shape[2]] = key
+        self.values[:, :, :key.shape[2]] = value'''}),
+    Wrong("slots", "the first token is never stored", says="first write", body={1: '''
+        stop = start + key.shape[2]
+        self.keys[:, :, start + 1:stop] = key[:, :, 1:]
+        self.values[:, :, start + 1:stop] = value[:, :, 1:]'''}),
+    Wrong("slots", "only one token of several is stored", says="first write", body={1: '''
+        self.keys[:, :, start] = key[:, :, -1]
+        self.values[:, :, start] = value[:, :, -1]'''}),
+    Wrong("slots", "the buffer grows by concatenation", says="replaced the buffer", body={1: '''
+        self.keys = np.concatenate([self.keys[:, :, :start], key], axis=2)
+        self.values = np.concatenate([self.values[:, :, :start], value], axis=2)'''}),
+    Wrong("slots", "concatenation to a stale reference: nothing is stored", says="first write", body={1: '''
+        keys, values = self.keys[:, :, :start], self.values[:, :, :start]
+        keys = np.concatenate([keys, key], axis=2)
+        values = np.concatenate([values, value], axis=2)'''}),
+    Wrong("slots", "unwritten zeros are read too", says="attention would give these zeros a share", body={2: '''
+        return self.keys, self.values'''}),
+    Wrong("slots", "one slot too few is read", says="must give 5 of the 8 slots", body={2: '''
+        return self.keys[:, :, :stop - 1], self.values[:, :, :stop - 1]'''}),
+    Wrong("slots", "read copies", says="views", body={2: '''
+        return self.keys[:, :, :stop].copy(), self.values[:, :, :stop].copy()'''}),
+    Right("slots", "keys laid out like the values", body={0: '''
+        shape = batch_size, num_kv_heads, capacity, head_dim
+        self.keys, self.values = np.zeros(shape, dtype=dtype), np.zeros(shape, dtype=dtype)'''}),
+    Right("slots", "token by token, with einsum and copyto", body={
+        0: '''
+        self.keys = np.einsum("bhdt->bhtd", np.zeros((batch_size, num_kv_heads, head_dim, capacity), dtype))
+        self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype)''',
+        1: '''
+        for t in range(key.shape[2]):
+            np.copyto(self.keys[:, :, start + t], key[:, :, t])
+            np.copyto(self.values[:, :, start + t], value[:, :, t])''',
+        2: '''
+        filled = slice(0, stop)
+        return tuple(buffer[:, :, filled, :] for buffer in (self.keys, self.values))'''}),
+
+    # Exercise 2: regions are next_positions, update
+    Wrong("exact_update", "positions restart at 0 after the prefill", says="start again at 0", body={0: '''
+        return np.tile(np.arange(num_tokens), (self.batch_size, 1))'''}),
+    Wrong("exact_update", "padding counts as tokens", says="padding is none", body={0: '''
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "the largest position of the whole batch for every row", says="Each row counts its own tokens",
+          body={0: '''
+        if self.padded:
+            start = np.full(self.batch_size, self.positions.max() + 1)
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "the last position is given twice", says="go on with", body={0: '''
+        if self.padded:
+            held = self.positions[:, :self.length - except_last]
+            start = held.max(axis=1, initial=0)
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "staged slots count for the next positions", says="except_last", body={0: '''
+        if self.padded:
+            start = self.positions.max(axis=1, initial=-1) + 1
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "a row of nothing but padding starts at -1 + 2", says="nothing but padding", body={0: '''
+        if self.padded:
+            held = self.positions[:, :self.length - except_last]
+            start = held.max(axis=1, initial=0) + 1
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "the current token is left out of its own attention", says="part of what their own queries see",
+          body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        held = self.read()
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return held'''}),
+    Wrong("exact_update", "the current token is left out in decode only", says="current token is missing", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read(except_last=1 if start else 0)'''}),
+    Wrong("exact_update", "the first token is never stored", says="first token is not in slot 0", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start + 1, key[:, :, :self.max_seq_len - start - 1], value[:, :, :self.max_seq_len - start - 1])
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "only the new tokens come back", says="only the new token", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return Tensor(key, dtype=self.dtype), Tensor(value, dtype=self.dtype)'''}),
+    Wrong("exact_update", "all slots come back, the unwritten zeros too", says="must return (2, 3, 3, 4)", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return record(self._slots.keys, None), record(self._slots.values, None)'''}),
+    Wrong("exact_update", "key stored as value", says="mixed up", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, value, key)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "overflow wraps silently", says="CacheFullError", body={1: '''
+        if positions is None:
+            positions = self.next_positions(key.shape[2])
+        for t in range(key.shape[2]):
+            slot = (self.size + t) % self.max_seq_len
+            self._slots.write(slot, key[:, :, t:t + 1], value[:, :, t:t + 1])
+            self._positions[:, slot] = positions[:, t]
+        self.padded = self.padded or not counts_on(positions, self.size)
+        self.size = min(self.size + key.shape[2], self.max_seq_len)
+        return self.read()'''}),
+    Wrong("exact_update", "the buffer grows by concatenation", says="replaced by new arrays", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.keys = np.concatenate([self._slots.keys[:, :, :start], key], axis=2)
+        self._slots.values = np.concatenate([self._slots.values[:, :, :start], value], axis=2)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "concatenation to a stale reference: what is returned is right once", says="in their order", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        keys, values = self.read()
+        start, stop = self.size, self.size + key.shape[2]
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return (Tensor(np.concatenate([keys.data, key], axis=2)), Tensor(np.concatenate([values.data, value], axis=2)))'''}),
+    Wrong("exact_update", "positions of each call from 0: the mask is aligned to the top left", says="mask is aligned wrongly",
+          body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = np.arange(key.shape[2]) if counts_on(positions, start) else positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "slot numbers stored as positions", says="positions that update() was given", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = np.arange(start, stop)
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "padding is not noted", says="padded must be True", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "padding is tested after the size has moved", says="not padded", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        self._slots.write(self.size, key, value)
+        self._positions[:, self.size:self.size + key.shape[2]] = positions
+        self.size += key.shape[2]
+        self.padded = self.padded or not counts_on(positions, self.size)
+        return self.read()'''}),
+    Wrong("exact_update", "without check, NumPy repeats one head for all", says="repeated for all heads", body={1: '''
+        T = key.shape[2]
+        if self.size + T > self.max_seq_len:
+            raise CacheFullError("full")
+        if positions is None:
+            positions = self.next_positions(T)
+        self._slots.write(self.size, key, value)
+        self._positions[:, self.size:self.size + T] = positions
+        self.padded = self.padded or not counts_on(positions, self.size)
+        self.size += T
+        return self.read()'''}),
+    Wrong("exact_update", "float64 leak: the buffers take the type of the input", says="float64", body={1: '''
+        dtype = key.dtype
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        if dtype != self.dtype:
+            self._slots.keys, self._slots.values = self._slots.keys.astype(dtype), self._slots.values.astype(dtype)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
+    Right("exact_update", "rows and tokens one by one", body={
+        0: '''
+        rows = []
+        for b in range(self.batch_size):
+            held = self.positions[b, :self.length - except_last]
+            first = 0
+            for position in held:
+                first = max(first, int(position) + 1)
+            rows.append([first + t for t in range(num_tokens)])
+        return np.array(rows)''',
+        1: '''
+        key, value, positions = self.check(key, value, positions)
+        for t in range(key.shape[2]):
+            if (positions[:, t] != self.size).any():
+                self.padded = True
+            self._slots.write(self.size, key[:, :, t:t + 1], value[:, :, t:t + 1])
+            self._positions[:, self.size] = positions[:, t]
+            self.size += 1
+        return self.read()'''}),
+    Right("exact_update", "size first, then slots counted from the end", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        new = key.shape[2]
+        self.size += new
+        self._slots.keys[:, :, self.size - new:self.size] = key
+        self._slots.values[:, :, self.size - new:self.size] = value
+        self._positions[:, self.size - new:self.size] = positions
+        self.padded = not counts_on(self._positions[:, :self.size], 0)
+        return self.read()'''}),
+
+    # Exercise 3: regions are trim, reset, reorder
+    Wrong("exact_undo", "trim keeps n instead of forgetting n", says="5 tokens without the last 2 are 3", body={0: '''
+        self.size, n = n, self.size - n
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)
+        return n'''}),
+    Wrong("exact_undo", "trim forgets the first tokens", says="keep the first", body={0: '''
+        keys, values = (array.copy() for array in self._slots.read(self.size))
+        self._positions[:, :self.size - n] = self._positions[:, n:self.size].copy()
+        self._slots.write(0, keys[:, :, n:], values[:, :, n:])
+        self.size -= n
+        return n'''}),
+    Wrong("exact_undo", "trim returns the new size", says="how many tokens it forgot", body={0: '''
+        self.size -= n
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)
+        return self.size'''}),
+    Wrong("exact_undo", "trim returns nothing", says="how many tokens it forgot", body={0: '''
+        self.size -= n
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)'''}),
+    Wrong("exact_undo", "trimmed padding is still noted", says="only padding has been trimmed away", body={0: '''
+        self.size -= n
+        return n'''}),
+    Wrong("exact_undo", "trim always takes the note of padding away", says="padding in slot 2 is still there", body={0: '''
+        self.size -= n
+        self.padded = False
+        return n'''}),
+    Wrong("exact_undo", "reset clears the buffers and keeps the length", says="A second conversation would see the first", body={1: '''
+        self._slots.keys[:] = 0
+        self._slots.values[:] = 0
+        self._positions[:] = 0'''}),
+    Wrong("exact_undo", "reset keeps the note of padding", says="nothing is padded", body={1: '''
+        self.size = 0'''}),
+    Wrong("exact_undo", "reset makes everything anew", says="new buffers", body={1: '''
+        self.__init__(self.batch_size, self.max_seq_len, self.num_kv_heads, self.head_dim, self.dtype)'''}),
+    Wrong("exact_undo", "positions stay where they are", says="Positions belong to a row", body={2: '''
+        self._slots.reorder(rows, self.size)'''}),
+    Wrong("exact_undo", "row after row in place, so a row is read after it was overwritten", says="exchange", body={2: '''
+        for i, row in enumerate(rows):
+            for array in (*self._slots.read(self.size), self._positions):
+                array[i] = array[row]
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)'''}),
+    Wrong("exact_undo", "the other way round: row i goes to rows[i]", says="makes both rows what row 1 was", body={2: '''
+        for array in (*self._slots.read(self.size), self._positions):
+            array[rows] = array.copy()
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)'''}),
+    Wrong("exact_undo", "only the keys are moved", says="keys and values", body={2: '''
+        keys, values = self._slots.read(self.size)
+        keys[...] = keys[rows]
+        self._positions = self._positions[rows]
+        self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)'''}),
+    Wrong("exact_undo", "padding is noted although its row is gone", says="padded row is gone", body={2: '''
+        self._slots.reorder(rows, self.size)
+        self._positions = self._positions[rows]'''}),
+    Right("exact_undo", "written with loops, and reset through trim", body={
+        0: '''
+        forgotten = 0
+        while forgotten < n:
+            self.size = self.size - 1
+            forgotten = forgotten + 1
+        self.padded = self.positions.tolist() != [list(range(self.size))] * self.batch_size
+        return forgotten''',
+        1: '''
+        self.trim(self.size)''',
+        2: '''
+        keys, values = (np.take(array, rows, axis=0) for array in self._slots.read(self.size))
+        positions = self.positions[rows]
+        self.reset()
+        if len(positions[0]):
+            self.update(keys, values, positions)'''}),
+
+    # Exercise 4: regions are __init__, update
+    Wrong("kv_update", "n times the same layer", says="one and the same object", body={0: '''
+        self.layers = [layer_cache(batch_size, max_seq_len, num_kv_heads, head_dim, dtype=dtype)] * num_layers'''}),
+    Wrong("kv_update", "buffers sized by query heads", says="sized by the 6 query heads", body={0: '''
+        self.layers = [layer_cache(batch_size, max_seq_len, num_heads, head_dim, dtype=dtype) for _ in range(num_layers)]'''}),
+    Wrong("kv_update", "the policy is ignored", says="made by layer_cache", body={0: '''
+        self.layers = [ExactCache(batch_size, max_seq_len, num_kv_heads, head_dim, dtype=dtype) for _ in range(num_layers)]'''}),
+    Wrong("kv_update", "the dtype is not passed on", says="dtype that KVCache was given", body={0: '''
+        self.layers = [layer_cache(batch_size, max_seq_len, num_kv_heads, head_dim) for _ in range(num_layers)]'''}),
+    Wrong("kv_update", "every layer writes to layer 0", says="Does every layer write to the same one", body={1: '''
+        layer = self.layers[0]
+        staged = layer.size - self.seq_pos
+        if staged:
+            layer.check(key, value, positions, size=self.seq_pos)
+            layer.trim(staged)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "what a broken forward left stays", says="broken forward are still there", body={1: '''
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "committed tokens are thrown away too", says="Committed tokens were thrown away", body={1: '''
+        layer.check(key, value, positions, size=0)
+        layer.reset()
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "trimmed before it is known whether the new tokens will do", says="before you trim", body={1: '''
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "room is counted after the staged tokens", says="Do not count the staged tokens", body={1: '''
+        layer.check(key, value, positions)
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "positions are taken before the staged tokens are gone", says="must get the positions 2 and 3", body={1: '''
+        key, value, positions = layer.check(key, value, positions)
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "an update of one layer trims all of them", says="alone what the others have staged", body={1: '''
+        layer.check(key, value, positions, size=self.seq_pos)
+        for each in self.layers:
+            each.trim(each.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "update commits at once", says="only stages", body={1: '''
+        held = layer.update(key, value, positions)
+        if layer_idx == len(self.layers) - 1:
+            self.seq_pos = layer.size
+        return held'''}),
+    Right("kv_update", "layers in a loop, always check and trim", body={
+        0: '''
+        self.layers = []
+        while len(self.layers) < num_layers:
+            self.layers.append(layer_cache(batch_size, max_seq_len, num_kv_heads, head_dim, dtype=dtype))''',
+        1: '''
+        layer.check(key, value, positions, self.seq_pos)
+        while layer.size > self.seq_pos:
+            layer.trim(1)
+        keys, values = layer.update(key, value, positions)
+        return keys, values'''}),
+
+    # Exercise 5: regions are get, advance
+    Wrong("kv_advance", "get shows what is only staged", says="only staged", body={0: '''
+        return layer.read()'''}),
+    Wrong("kv_advance", "get throws the staged tokens away", says="must change nothing", body={0: '''
+        layer.trim(layer.size - self.seq_pos)
+        return layer.read()'''}),
+    Wrong("kv_advance", "get takes the last tokens", says="first tokens, not the last", body={0: '''
+        keys, values = layer.read()
+        return keys[:, :, layer.size - self.seq_pos:], values[:, :, layer.size - self.seq_pos:]'''}),
+    Wrong("kv_advance", "nothing is looked at", says="Layer 2 has staged nothing", body={1: '''
+        self.seq_pos += num_tokens'''}),
+    Wrong("kv_advance", "only the first layer is looked at", says="Look at all layers", body={1: '''
+        after = self.seq_pos + num_tokens
+        limit = self.layers[0].max_seq_len
+        if limit is not None and after > limit:
+            raise CacheFullError("past the end")
+        if after > self.layers[0].size:
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "seq_pos moves before the layers are looked at", says="must not change seq_pos", body={1: '''
+        self.seq_pos += num_tokens
+        for layer in self.layers:
+            if layer.max_seq_len is not None and self.seq_pos > layer.max_seq_len:
+                raise CacheFullError("past the end")
+            if self.seq_pos > layer.size:
+                raise ValueError("not staged")'''}),
+    Wrong("kv_advance", "one token, however many were asked for", says="After advance(2) seq_pos is", body={1: '''
+        after = self.seq_pos + 1
+        for layer in self.layers:
+            if layer.max_seq_len is not None and self.seq_pos + num_tokens > layer.max_seq_len:
+                raise CacheFullError("past the end")
+            if self.seq_pos + num_tokens > layer.size:
+                raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "all that is staged is committed", says="After advance(2) seq_pos is", body={1: '''
+        if any(self.seq_pos + num_tokens > layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = self.layers[0].size'''}),
+    Wrong("kv_advance", "seq_pos moves once for every layer", says="After advance(2) seq_pos is", body={1: '''
+        if any(self.seq_pos + num_tokens > layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        for layer in self.layers:
+            self.seq_pos += num_tokens'''}),
+    Wrong("kv_advance", "what stays staged is thrown away", says="must not change a layer", body={1: '''
+        after = self.seq_pos + num_tokens
+        for layer in self.layers:
+            if layer.max_seq_len is not None and after > layer.max_seq_len:
+                raise CacheFullError("past the end")
+            if after > layer.size:
+                raise ValueError("not staged")
+        self.seq_pos = after
+        for layer in self.layers:
+            layer.trim(layer.size - after)'''}),
+    Wrong("kv_advance", "past the end is an error like any other", says="goes past the end", body={1: '''
+        after = self.seq_pos + num_tokens
+        if after > min(layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "past the end stops silently at the end", says="goes past the end", body={1: '''
+        after = min(self.seq_pos + num_tokens, self.layers[0].max_seq_len or self.seq_pos + num_tokens)
+        if self.seq_pos + num_tokens <= 8 and after > min(layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Right("kv_advance", "with min and a slice", body={
+        0: '''
+        keys, values = layer.read()
+        return keys[:, :, :self.seq_pos], values[:, :, :self.seq_pos]''',
+        1: '''
+        limits = [layer.max_seq_len for layer in self.layers if layer.max_seq_len is not None]
+        if limits and self.seq_pos + num_tokens > min(limits):
+            raise CacheFullError("The cache ends before that.")
+        if num_tokens > min(layer.size - self.seq_pos for layer in self.layers):
+            raise ValueError("Some layer has not staged so many tokens.")
+        self.seq_pos += num_tokens'''}),
+
+    # Exercise 6
+    Wrong("cache_bytes", "only the keys", says="not 4", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return batch_size * max_seq_len * num_layers * num_kv_heads * head_dim * np.dtype(dtype).itemsize'''),
+    Wrong("cache_bytes", "numbers, not bytes", says="not 2", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim'''),
+    Wrong("cache_bytes", "always 4 bytes", says="float16 number takes 2 bytes", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim * 4'''),
+    Wrong("cache_bytes", "sized by query heads", says="not the query heads", body='''
+        return 2 * batch_size * max_seq_len * num_layers * num_heads * head_dim * np.dtype(dtype).itemsize'''),
+    Wrong("cache_bytes", "one row, however large the batch", says="Each of the 3 rows", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * max_seq_len * num_layers * num_kv_heads * head_dim * np.dtype(dtype).itemsize'''),
+    Wrong("cache_bytes", "one layer", says="2 layers", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_kv_heads * head_dim * np.dtype(dtype).itemsize'''),
+    Wrong("cache_bytes", "query heads take part", says="5120 bytes", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_layers * (num_heads // num_kv_heads) * head_dim * np.dtype(dtype).itemsize'''),
+    Right("cache_bytes", "as the size of one layer's token, times the rest", body='''
+        heads = num_kv_heads or num_heads
+        of_one_token = sum(np.zeros((heads, head_dim), dtype).nbytes for _ in ("key", "value"))
+        total = 0
+        for _ in range(num_layers):
+            total += of_one_token * max_seq_len * batch_size
+        return total'''),
+]
