@@ -453,6 +453,13 @@ def test_trim_of_padding():
     assert not cache.layers[0].padded and cache.next_positions().tolist() == [[2], [2]]
 
 
+def test_padding_is_not_forgotten_when_a_position_fits_its_slot_again():
+    cache = make()
+    feed(cache, 2, positions=np.full((B, 2), -1))
+    feed(cache, 2, positions=np.array([[2, 3]] * B))
+    assert cache.layers[0].padded and cache.next_positions().tolist() == [[4]] * B
+
+
 def test_views_stay_right_while_going_on():
     """Pitfall 11."""
     cache = make()
@@ -580,6 +587,21 @@ def test_save_load_continue(tokens, dtype, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["cache.safetensors"]
 
 
+def test_a_state_that_does_not_fit_is_refused():
+    layer, other = ExactCache(B, SLOTS, KV_HEADS, D), ExactCache(B, 2 * SLOTS, KV_HEADS, D)
+    layer.update(*kv(3))
+    other.update(*kv(SLOTS + 1))
+    before = layer.state()
+    wrong_heads = {**before, "values": before["values"][:, :1]}
+    for state, error in ((other.state(), CacheFullError), (wrong_heads, ValueError)):
+        with pytest.raises(error):
+            layer.load_state(state)
+        equal(layer.read(), before["keys"], before["values"])
+    layer.reset()
+    layer.load_state(before)
+    equal(layer.read(), *kv(3))
+
+
 def test_a_saved_cache_takes_room_for_its_tokens_only(tmp_path):
     cache = make(max_seq_len=10_000)
     feed(cache, 2)
@@ -598,12 +620,15 @@ def test_save_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
     def broken(arrays, file, metadata):
         file.write_bytes(b"half of it")
         raise OSError("disk full")
-    monkeypatch.setattr("safetensors.numpy.save_file", broken)
-    with pytest.raises(OSError, match="disk full"):
-        new.save(path)
-    assert path.read_bytes() == content
-    assert [file.name for file in tmp_path.iterdir()] == ["cache"]
-    monkeypatch.undo()
+    def stuck(self, target):
+        raise OSError("disk full")
+    for where, what in (("safetensors.numpy.save_file", broken), ("pathlib.Path.replace", stuck)):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, what)
+            with pytest.raises(OSError, match="disk full"):
+                new.save(path)
+        assert path.read_bytes() == content
+        assert [file.name for file in tmp_path.iterdir()] == ["cache"]
     new.save(path)
     assert KVCache.load(path).seq_pos == 5
 
@@ -835,7 +860,7 @@ class LastTokens(LayerCache):
         return {**super().config(), "window": self.window, "spare": self.spare}
 
     def state(self):
-        return {"keys": self._keys.copy(), "values": self._values.copy(), "positions": self.positions,
+        return {"keys": self._keys.copy("F"), "values": self._values.copy(), "positions": self.positions,
                 "counters": np.array([self.size, self.padded])}
 
     def load_state(self, state):

@@ -186,6 +186,14 @@ ANSWERS = [
         self._positions[:, start:stop] = positions
         self.size = stop
         return self.read()'''}),
+    Wrong("exact_update", "a later token takes the note of padding away", says="does not change that", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = not counts_on(positions, start)
+        self.size = stop
+        return self.read()'''}),
     Wrong("exact_update", "padding is tested after the size has moved", says="not padded", body={1: '''
         key, value, positions = self.check(key, value, positions)
         self._slots.write(self.size, key, value)

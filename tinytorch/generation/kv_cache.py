@@ -70,7 +70,8 @@ class CacheFullError(ValueError):
 class LayerCache(ABC):
     """The keys and values of one layer: the contract that every policy fulfils.
 
-    Keys and values have the shape (batch, num_kv_heads, tokens, head_dim).
+    Keys and values have the shape (batch, num_kv_heads, tokens, head_dim). A policy writes the abstract methods; the
+    checks, `next_positions`, `config` and `copy` come with this class.
 
     size: tokens seen since the last reset, padding included. It is the clock, also where a policy drops tokens.
     padded: False while token t of every row has position t. Only then can a single query see everything unmasked.
@@ -105,7 +106,10 @@ class LayerCache(ABC):
 
     @abstractmethod
     def trim(self, n):
-        """Forget the last n tokens, all of them if there are fewer; return how many. Starts with `check_trim`."""
+        """Forget the last n tokens, all of them if there are fewer; return how many. Starts with `check_trim`.
+
+        What the last `update` has appended can always be undone, also where older tokens are dropped.
+        """
 
     @abstractmethod
     def reset(self):
