@@ -316,7 +316,9 @@ class KVCache:
 
     batch_size, max_seq_len, num_layers, head_dim: whole numbers, 1 or larger.
     num_heads: query heads. num_kv_heads: key/value heads, as many as query heads unless given.
+    dtype: type of the stored numbers.
     layer_cache: the policy, a callable that takes ExactCache's arguments and returns a LayerCache.
+    `layers` is the list of them, `seq_pos` the number of committed tokens. ValueError for impossible sizes.
     """
 
     def __init__(self, batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num_kv_heads=None,
