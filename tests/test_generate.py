@@ -199,6 +199,9 @@ def test_sampler_calls():
     assert alone == ids.tolist() and all(type(i) is int for i in alone)
     np.testing.assert_array_equal(logits, before)
     assert Sampler()(logits, [[]] * 3, rngs).tolist() == logits.argmax(axis=-1).tolist()
+    for histories, generators in (([[1]], rngs), ([[1]] * 3, rngs[:2])):
+        with pytest.raises(ValueError, match="every row needs one of each"):
+            sampler(logits, histories, generators)
     p = sampler.probabilities(logits[0], [1])
     assert p.shape == (9,) and p.sum() == pytest.approx(1) and np.count_nonzero(p) <= 5
 

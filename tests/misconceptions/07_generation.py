@@ -2,11 +2,10 @@
 from tests.misconceptions import Right, Wrong
 
 
-def probabilities(name, says, *, greedy="if temperature == 0:\n    return only(np.ones(V), [logits.argmax()])",
-                  scale="(logits.astype(np.float64) - top) / temperature",
-                  top_k="p = only(p, likeliest(p, np.partition(p, -top_k)[-top_k])[:top_k])",
-                  k_if="top_k is not None and top_k < V", before_top_p="p = p / p.sum()",
-                  count="np.searchsorted(p[order].cumsum(), top_p) + 1", order="likeliest(p, 0)",
+def probabilities(name, says, *, greedy="if temperature == 0:\n    return (np.arange(V) == logits.argmax()) * 1.0",
+                  scale="(logits.astype(np.float64) - top) / temperature", k_if="top_k is not None and top_k < V",
+                  top_k="p[np.argsort(-logits, kind='stable')[top_k:]] = 0", before_top_p="p = p / p.sum()",
+                  order="np.argsort(-p, kind='stable')", count="np.searchsorted(p[order].cumsum(), top_p) + 1",
                   min_p="p[p < min_p * p.max()] = 0", end="p / p.sum()"):
     """An answer to token_probabilities, right but for what is given here."""
     return Wrong("token_probabilities", name, says=says, body=f'''
@@ -17,7 +16,7 @@ if {k_if}:
 if top_p is not None and top_p < 1:
     {before_top_p}
     order = {order}
-    p = only(p, order[:{count}])
+    p[order[{count}:]] = 0
 if min_p is not None:
     {min_p}
 return {end}''')
@@ -105,21 +104,22 @@ ANSWERS = [
     probabilities("does not divide by the sum after top_k", "divide by the sum", end="p", scale="(logits.astype(np.float64) - top) / temperature)\np = (p / p.sum()"),
     probabilities("keeps all equal tokens at the edge of top_k", "k tokens, not more",
                   top_k="p = np.where(p >= np.sort(p)[-top_k], p, 0)"),
-    probabilities("a top_k beyond the vocabulary is an error", "larger than the vocabulary", k_if="top_k is not None"),
+    probabilities("a top_k beyond the vocabulary is an error", "larger than the vocabulary", k_if="top_k is not None",
+                  top_k="p = p * np.isin(np.arange(V), np.argpartition(-logits, top_k - 1)[:top_k])"),
     probabilities("drops the token that crosses the line of top_p", "crosses the line",
                   count="max(1, int((p[order].cumsum() <= top_p).sum())) + 0"),
     probabilities("top_p of 0 keeps nothing", "keeps one token",
                   count="int((p[order].cumsum() - p[order] < top_p).sum())"),
     probabilities("top_p takes the tokens in the order of their ids", "likeliest", order="np.arange(V)"),
-    probabilities("top_p looks at all tokens, not at what top_k left", "what top_k left",
-                  k_if="False", end="only(p, likeliest(p, 0)[:top_k]) / only(p, likeliest(p, 0)[:top_k]).sum()"),
+    probabilities("top_p looks at all tokens, not at what top_k left", "what top_k left", k_if="False",
+                  end="np.where(np.argsort(np.argsort(-p, kind='stable')) < (top_k or V), p, 0) / np.sort(p)[::-1][:top_k].sum()"),
     probabilities("top_p before the temperature", "temperature comes first",
                   scale="logits.astype(np.float64) - top", end="p ** (1 / temperature) / (p ** (1 / temperature)).sum()"),
     probabilities("min_p as a probability", "not a probability itself", min_p="p = p / p.sum()\n    p[p < min_p] = 0"),
     Wrong("token_probabilities", "works in the logits themselves", says="changed", body='''
 logits -= top
 if temperature == 0:
-    return only(np.ones(V), [logits.argmax()])
+    return (np.arange(V) == logits.argmax()) * 1.0
 p = np.exp(logits.astype(np.float64) / temperature)
 return p / p.sum()'''),
     Right("token_probabilities", "one token at a time", body='''
