@@ -95,7 +95,7 @@ for node in order:
             order.append(parent)
 return order[::-1]
 '''}),
-    Wrong("backward", "counts a tensor as visited when it is put on the stack", says="parents before children", body={0: '''
+    Wrong("backward", "visited as soon as it is on the stack", says="parents before children", body={0: '''
 order, visited, stack = [], {id(root)}, [(root, False)]
 while stack:
     node, parents_done = stack.pop()
@@ -155,7 +155,7 @@ for node in order:
             seen = grads.get(id(parent))
             grads[id(parent)] = part if seen is None else seen + part
 '''}),
-    Wrong("backward", "passes on the first gradient in place of what arrived", says="multiplies what arrived", body={1: '''
+    Wrong("backward", "passes on ones in place of what arrived", says="multiplies what arrived", body={1: '''
 for node in reversed(order):
     if node._backward is not None:
         for parent, part in parent_gradients(node, np.ones_like(node.data)):
@@ -291,7 +291,7 @@ return (np.ones_like(self.data),)
     Wrong("reductions", "shares the gradient as a mean does", says="not a share", body={0: '''
 return (np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape) * (grad.size / self.size),)
 '''}),
-    Wrong("reductions", "puts the axis back although it is there", says="With keepdims the axis is already there", body={0: '''
+    Wrong("reductions", "puts back an axis that is there", says="With keepdims the axis is already there", body={0: '''
 if axis is None:
     return (np.full_like(self.data, grad),)
 return (np.broadcast_to(np.expand_dims(grad, axis), self.shape),)
