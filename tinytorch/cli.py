@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .course import app as course_app, own_command
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
 from .models.pretrained import from_pretrained
@@ -212,6 +213,9 @@ def demo(
     if not same:
         raise typer.Exit(1)
 
+# %% ../modules/source/90_cli/90_cli.ipynb #d32d14cb
+app.add_typer(course_app, name="course")
+
 # %% ../modules/source/90_cli/90_cli.ipynb #7f20e75c
 UsageError = typer.BadParameter.__base__        # the class of every mistake in the arguments
 STOPPED = 130                                   # the exit code of a program that Ctrl-C has ended
@@ -223,6 +227,9 @@ def main(arguments=None):
         if hasattr(output, "reconfigure"):
             output.reconfigure(errors="replace")                # a terminal without a letter shows ? instead of failing
     try:
+        arguments = list(sys.argv[1:] if arguments is None else arguments)
+        if (own := own_command(arguments)) is not None:
+            return own.main(arguments)
         code = app(args=arguments, prog_name="tinytorch", standalone_mode=False) or 0
         if code == STOPPED:                                         # newer Typers catch Ctrl-C and return this code
             raise KeyboardInterrupt
