@@ -872,6 +872,10 @@ def test_kinds_of_a_prompt(prompt):
     assert out == generate_naive(MODEL, PROMPT, 6) and type(out) is list and all(type(i) is int for i in out)
 
 
+def test_a_prompt_that_can_be_read_only_once():
+    assert generate(MODEL, (i for i in PROMPT), 3, stop=iter([[1, 2]])) == generate(MODEL, PROMPT, 3, stop=[[1, 2]])
+
+
 @pytest.mark.parametrize("prompts", [[PROMPT, [7]], (tuple(PROMPT), (7,)), [np.array(PROMPT), np.array([7])],
                                      [PROMPT, np.array([7])]])
 def test_kinds_of_several_prompts(prompts):

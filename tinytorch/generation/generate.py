@@ -248,9 +248,8 @@ def id_list(ids, what):
     """`ids` as a list of Python ints, or a TypeError that says what `what` must be."""
     given, ids = ids, ids.tolist() if hasattr(ids, "tolist") else ids
     try:
-        if isinstance(ids, (str, bytes)) or any(isinstance(i, bool) for i in ids):
-            raise TypeError
-        return [operator.index(i) for i in ids]
+        ids = [None] if isinstance(ids, (str, bytes)) else list(ids)
+        return [operator.index(None if isinstance(i, bool) else i) for i in ids]         # refuses None, floats, strings
     except TypeError:
         raise TypeError(f"{what} must be a list of token ids, which are whole numbers, but it is {given!r:.80}. "
                         "Encode text with the tokenizer first.") from None
