@@ -13,8 +13,6 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..models.pretrained import TextStream
-
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #e72ffc4d
 class ByteTokenizer:
     """Every byte of the UTF-8 text is a token; one more id, `eos_id`, begins and ends a text."""
@@ -39,6 +37,7 @@ class ByteTokenizer:
 
     def text_stream(self):
         """A TextStream, for ids that come one after another."""
+        from tinytorch.models.pretrained import TextStream      # here: a later module, and only generation needs it
         return TextStream(self.token_bytes)
 
     def chat(self, messages):
