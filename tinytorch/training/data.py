@@ -286,7 +286,7 @@ class StoryReader:
             self.compare(actor, found.get("mine"))
             self.compare(other, found.get("yours"))
         if "any" in found and found["any"] not in self.things.values():
-            self.problems.append(f"nobody has a {found['any']}")
+            self.problems.append(f"nobody has {with_article(found['any'])}")
         self.last = actor
 
     def introduce(self, kind, found):
@@ -296,7 +296,7 @@ class StoryReader:
         if name in self.things:
             self.problems.append(f"{name} comes a second time")
         if thing in self.things.values():
-            self.problems.append(f"two children have a {thing}")
+            self.problems.append(f"two children have {with_article(thing)}")
         self.things.setdefault(name, thing)
         self.last = name
 
@@ -316,7 +316,7 @@ class StoryReader:
 
     def compare(self, owner, thing):
         if thing is not None and self.things[owner] != thing:
-            self.problems.append(f"{owner}'s thing is a {self.things[owner]}, not a {thing}")
+            self.problems.append(f"{owner} has {with_article(self.things[owner])}, not {with_article(thing)}")
 
 
 def check_story(text):

@@ -1,0 +1,175 @@
+"""The stories and sums that a small model is trained on, and the judge of what it writes."""
+import itertools
+import random
+import re
+
+import pytest
+
+from tinytorch.training.data import (
+    BOYS, COLOURS, EXPRESSIONS, GIRLS, THINGS, ByteTokenizer, check_story, documents, held_out, held_out_sums, joined,
+    make_story, make_sum, parse,
+)
+
+STORY = ('One day, Mia found a red ball. Her friend Tom got an orange kite. He lost his orange kite. '
+         'Mia liked Tom\'s orange kite. Then she was happy. "I like your red ball," said Tom. There were two old dogs '
+         'near the river. The red ball was wet. They went home.')
+
+
+def stories(count, seed=0):
+    rng = random.Random(seed)
+    return [make_story(rng) for _ in range(count)]
+
+
+def test_every_story_is_found_right():
+    for story in stories(1000):
+        check = check_story(story)
+        assert check.consistent, (story, check)
+        assert 5 <= len(check.sentences) <= 7
+    assert check_story(STORY).consistent, check_story(STORY)
+
+
+def test_a_sentence_is_read_in_one_way_only():
+    for story in stories(200):
+        for sentence in re.split(r"(?<=\.) ", story):
+            assert sum(regex.fullmatch(sentence) is not None for _, regex in EXPRESSIONS) == 1, sentence
+
+
+def test_seeds():
+    first, again, other = (list(itertools.islice(documents(seed), 50)) for seed in (1, 1, 2))
+    assert first == again != other
+    assert all("\n" not in document for document in first)
+
+
+def test_the_same_seed_gives_this_text_on_every_machine():
+    assert make_story(random.Random(0)).startswith("One morning, David made a white doll. His friend Paul got a green bell.")
+
+
+def test_the_share_of_sums():
+    texts = list(itertools.islice(documents(0, sums=0.25), 2000))
+    assert 0.2 < sum("=" in text for text in texts) / 2000 < 0.3
+
+
+def test_the_vocabulary_is_a_few_hundred_words():
+    words = {word for story in stories(3000) for word in re.findall(r"[a-z]+", story.lower())}
+    assert 200 < len(words) < 500
+
+
+@pytest.mark.parametrize("old, new, problem", [
+    # names
+    ("Mia liked Tom's", "Zoe liked Tom's", "Zoe is not in this story"),
+    ("Mia liked Tom's", "Mia liked Ben's", "Ben is not in this story"),
+    ("said Tom", "said Mia", "Tom has an orange kite"),
+    ("friend Tom got", "friend Mia got", "Mia comes a second time"),
+    # colours and things
+    ("lost his orange kite", "lost his red ball", "Tom has an orange kite, not a red ball"),
+    ("lost his orange kite", "lost his orange ball", "not an orange ball"),
+    ("The red ball was", "The blue ball was", "nobody has a blue ball"),
+    ("Tom's orange kite", "Tom's green kite", "not a green kite"),
+    ("your red ball", "your orange kite", "Mia has a red ball"),
+    # pronouns
+    ("Then she was", "Then he was", "he should be Mia"),
+    ("He lost his", "She lost her", "She should be Tom"),
+    ("Her friend", "His friend", "His friend, but Mia is a girl"),
+    ("The red ball was wet. They", "He was happy. They", "He stands for nobody"),
+    # order
+    ("One day, Mia found a red ball. ", "", "kind second stands where first"),
+    ("He lost his orange kite.", "Her friend Ben got a blue cup.", "stands where the story goes on"),
+])
+def test_contradictions_are_found(old, new, problem):
+    assert old in STORY
+    check = check_story(STORY.replace(old, new))
+    assert check.grammatical, check.sentences
+    assert not check.consistent
+    assert any(problem in found for found in check.problems), check.problems
+
+
+def swap(story, one, other):
+    return re.sub(rf"\b({one}|{other})\b", lambda m: other if m[0] == one else one, story)
+
+
+def test_swapped_owners_are_refused():
+    """In a later sentence exchange the things, the colours or the names of the two children."""
+    for story in stories(300, seed=1):
+        sentences = re.split(r"(?<=\.) ", story)
+        names = [name for name in [*GIRLS, *BOYS] if name in story]
+        things = re.findall(r"an? ((?:%s) (?:%s))\." % ("|".join(COLOURS), "|".join(THINGS)), " ".join(sentences[:2]))
+        assert len(names) == len(things) == 2
+        for i in range(2, len(sentences)):
+            for one, other in (things, [thing.split()[0] for thing in things]):
+                changed = swap(sentences[i], one, other)
+                if changed != sentences[i] and not sentences[i].startswith("The "):     # "The red ball was wet" fits both
+                    check = check_story(" ".join([*sentences[:i], changed, *sentences[i + 1:]]))
+                    assert not check.consistent, (sentences[i], changed)
+
+
+def test_swapped_pronouns_are_refused():
+    found = 0
+    for story in stories(300, seed=2):
+        for one, other in (("He", "She"), ("he", "she")):
+            for match in re.finditer(rf"\b({one}|{other})\b", story):
+                changed = story[:match.start()] + (other if match[0] == one else one) + story[match.end():]
+                found += 1
+                assert not check_story(changed).consistent, changed
+    assert found > 100
+
+
+@pytest.mark.parametrize("sentence", [
+    "Mia lost his red ball.", "Tom lost her red ball.", "She lost his red ball.",                   # whose
+    "Mia liked Mia's red ball.",
+    "Mia saw a old dog.", "Mia saw an dog.", "Mia saw two old dog.", "Mia saw an small dog.", "Mia saw two old gooses.",
+    "There was two old dogs near the river.", "There were an old dog near the river.", "Mia ate a apple.",
+    "One day, Mia found an red ball.", "One day, Mia found a orange ball.",
+    "Then He was happy.", "she was happy.", "Mia were happy.", "They was happy.", "Mia was happy", "Mia  was happy.",
+    "Mia was hapy.", "The red was wet.", "mia was happy.", "", ".", "27+45=72",
+])
+def test_what_the_grammar_does_not_make(sentence):
+    assert parse(sentence) is None
+    check = check_story(STORY.replace("Then she was happy.", sentence or "x."))
+    assert not check.grammatical and not check.consistent
+
+
+def test_an_unfinished_story_is_not_consistent():
+    check = check_story(STORY[:-5])
+    assert [good for _, good in check.sentences].count(False) == 1 and not check.sentences[-1][1]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "They went home."])
+def test_what_is_no_story_is_not_consistent(text):
+    assert not check_story(text).consistent
+
+
+def test_sums_are_right_and_the_held_out_ones_never_written():
+    rng = random.Random(0)
+    seen = set()
+    for _ in range(60_000):
+        a, b, c = map(int, re.fullmatch(r"(\d+)\+(\d+)=(\d+)", make_sum(rng)).groups())
+        assert a + b == c
+        assert not (a < 100 and b < 100 and (100 * a + b) % 5 == 0), (a, b)
+        if 10 <= a < 100 and 10 <= b < 100:
+            seen.add((a, b))
+    pairs = {(a, b) for a in range(10, 100) for b in range(10, 100)}
+    assert set(held_out_sums()) == {(a, b) for a, b in pairs if held_out(a, b)} and len(held_out_sums()) == 1620
+    assert len(seen) > 0.95 * (len(pairs) - 1620)
+
+
+def test_bytes_as_tokens():
+    tokenizer = ByteTokenizer()
+    text = "Grüße, 27 €\n\0"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.encode("a<eos>b") == [97, tokenizer.eos_id, 98]
+    assert tokenizer.decode([97, 256, 98]) == "a<eos>b"
+    assert tokenizer.encode("") == [] and tokenizer.decode([]) == ""
+    assert tokenizer.decode([0xC3]) == "�"
+    assert max(tokenizer.encode(text + "<eos>")) < tokenizer.vocab_size == 257
+    stream = tokenizer.text_stream()
+    assert [stream.feed([i]) for i in "ü".encode()] == ["", "ü"]
+    for wrong in (-1, 257):
+        with pytest.raises(ValueError, match="0..256"):
+            tokenizer.decode([wrong])
+    with pytest.raises(ValueError, match="conversations"):
+        tokenizer.chat([{"role": "user", "content": "hello"}])
+
+
+def test_documents_are_joined_by_eos():
+    assert joined(["a", "bc"]) == [256, 97, 256, 98, 99, 256]
+    assert joined([]) == [256]
