@@ -1,0 +1,437 @@
+"""The optimiser, the loop and the files: against PyTorch step by step, against an uninterrupted run bit for bit."""
+import json
+import math
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tinytorch.core.layers import cross_entropy
+from tinytorch.core.tensor import Tensor, no_grad
+from tinytorch.generation.kv_cache import KVCache
+from tinytorch.models.transformer import Transformer, TransformerConfig
+from tinytorch.training.trainer import (
+    AdamW, Diverged, Trainer, TrainingConfig, adamw_update, clip_gradients, evaluate, is_decayed, learning_rate,
+    load_checkpoint, load_model, next_batch, save_checkpoint, save_model, train_step,
+)
+
+SIZES = dict(vocab_size=19, embed_dim=16, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_dim=24, max_seq_len=32)
+CONFIG = TransformerConfig(**SIZES)
+IDS = np.random.default_rng(0).integers(19, size=400)
+
+
+def make_trainer(steps=12, config=CONFIG, data_id="numbers", **changes):
+    options = {"warmup": 3, "peak_lr": 5e-3, **changes}
+    return Trainer(Transformer(config, seed=1), lambda rng: [next_batch(IDS, 3, 8, rng), next_batch(IDS, 2, 5, rng)],
+                   TrainingConfig(steps=steps, **options), data_id)
+
+
+# --- the parts, against PyTorch ---
+
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed")
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_adamw_is_that_of_pytorch(decay):
+    t = torch()
+    rng = np.random.default_rng(3)
+    start = rng.standard_normal((40, 7)).astype(np.float32)
+    ours, m, v = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    theirs = t.nn.Parameter(t.tensor(start.copy()))
+    optimiser = t.optim.AdamW([theirs], lr=1.0, betas=(0.9, 0.95), eps=1e-8, weight_decay=decay)
+    for step in range(1, 31):
+        grad = (rng.standard_normal(start.shape) * 10.0 ** rng.integers(-6, 4)).astype(np.float32)
+        lr = learning_rate(step, 30, 5, 0.02, 0.001)
+        adamw_update(ours, grad, m, v, step, lr, decay, 0.9, 0.95, 1e-8)
+        optimiser.param_groups[0]["lr"] = lr
+        theirs.grad = t.tensor(grad)
+        optimiser.step()
+        np.testing.assert_allclose(ours, theirs.detach().numpy(), rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("total, warmup, final", [(50, 10, 0.0), (50, 1, 0.01), (13, 4, 0.05)])
+def test_the_schedule_is_that_of_pytorch(total, warmup, final):
+    t = torch()
+    optimiser = t.optim.SGD([t.nn.Parameter(t.zeros(1))], lr=0.1)
+    up = t.optim.lr_scheduler.LinearLR(optimiser, start_factor=1 / warmup, total_iters=warmup - 1)
+    down = t.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=total - warmup, eta_min=final)
+    rates = []
+    for step in range(total):
+        rates.append(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        (up if step < warmup - 1 else down).step()
+    np.testing.assert_allclose([learning_rate(step, total, warmup, 0.1, final) for step in range(1, total + 1)], rates, rtol=1e-5)
+
+
+@pytest.mark.parametrize("limit", [0.1, 5.0, 1e6])
+def test_clipping_is_that_of_pytorch(limit):
+    t = torch()
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in ((5, 3), (7,), (2, 2, 2))]
+    theirs = [t.nn.Parameter(t.zeros(array.shape)) for array in arrays]
+    for parameter, array in zip(theirs, arrays):
+        parameter.grad = t.tensor(array.copy())
+    expected = t.nn.utils.clip_grad_norm_(theirs, limit)
+    assert clip_gradients(arrays, limit) == pytest.approx(float(expected), rel=1e-5)
+    for array, parameter in zip(arrays, theirs):
+        np.testing.assert_allclose(array, parameter.grad.numpy(), rtol=1e-5, atol=1e-7)
+
+
+def torch_forward(t, weights, tokens, c):
+    """The same transformer in PyTorch, from our weights by name."""
+    B, T = tokens.shape
+    H, Hkv, D, group = c.num_heads, c.num_kv_heads, c.head_dim, c.num_heads // c.num_kv_heads
+
+    def norm(x, gain):
+        return x * t.rsqrt(x.pow(2).mean(-1, keepdim=True) + c.norm_eps) * gain
+
+    angles = t.outer(t.arange(T).double(), c.rope_base ** (-t.arange(0, D, 2).double() / D))
+    rotation = t.polar(t.ones_like(angles), angles).to(t.complex64)
+
+    def rotate(x):
+        return t.view_as_real(t.view_as_complex(x.reshape(*x.shape[:-1], D // 2, 2)) * rotation).flatten(-2)
+
+    x = weights["embedding.weight"][tokens]
+    for n in range(c.num_layers):
+        w = lambda name: weights[f"blocks.{n}.{name}.weight"]
+        q, k, v = (norm(x, w("attention_norm")) @ w("attention.qkv")).split([H * D, Hkv * D, Hkv * D], -1)
+        q, k, v = (part.reshape(B, T, -1, D).transpose(1, 2) for part in (q, k, v))
+        k, v = (part.repeat_interleave(group, 1) for part in (rotate(k), v))
+        y = t.nn.functional.scaled_dot_product_attention(rotate(q), k, v, is_causal=True)
+        x = x + y.transpose(1, 2).reshape(B, T, H * D) @ w("attention.out")
+        gate, up = (norm(x, w("mlp_norm")) @ w("mlp.gate_up")).chunk(2, -1)
+        x = x + (t.nn.functional.silu(gate) * up) @ w("mlp.down")
+    return norm(x, weights["norm.weight"]) @ weights["embedding.weight"].T
+
+
+def test_fifty_steps_follow_pytorch():
+    t = torch()
+    model = Transformer(CONFIG, seed=1)
+    weights = {name: t.nn.Parameter(t.tensor(array.copy())) for name, array in model.state_dict().items()}
+    decayed = {name: is_decayed(name, parameter) for name, parameter in model.named_parameters()}
+    theirs = t.optim.AdamW([{"params": [p for n, p in weights.items() if decayed[n]], "weight_decay": 0.1},
+                            {"params": [p for n, p in weights.items() if not decayed[n]], "weight_decay": 0.0}],
+                           betas=(0.9, 0.95), eps=1e-8)
+    pattern = np.tile(np.arange(19), 40)
+    rng, ours, curves = np.random.default_rng(0), AdamW(model), []
+    for step in range(1, 51):
+        inputs, targets = next_batch(pattern, 6, 12, rng)
+        lr = learning_rate(step, 50, 10, 1e-2, 1e-3)
+        loss, norm = train_step(model, ours, [(inputs, targets)], lr, 1.0)
+
+        theirs.zero_grad()
+        logits = torch_forward(t, weights, t.tensor(inputs), CONFIG)
+        expected = t.nn.functional.cross_entropy(logits.reshape(-1, 19), t.tensor(targets).reshape(-1))
+        expected.backward()
+        expected_norm = t.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
+        for group in theirs.param_groups:
+            group["lr"] = lr
+        theirs.step()
+        curves.append((loss, float(expected.detach())))
+        assert norm == pytest.approx(float(expected_norm), rel=2e-2, abs=1e-3)
+    loss, expected = np.array(curves).T
+    assert np.abs(loss - expected).max() < 1e-3
+    assert loss[-1] < 0.5 * loss[0]                                     # a curve that moves
+    assert sum(decayed.values()) == 8 and not any(decayed[n] for n in decayed if "norm" in n or "embedding" in n)
+
+
+# --- the whole model's gradients ---
+
+def test_gradients_of_a_whole_model():
+    """Against central differences in float64, for random directions through all parameters of each name."""
+    model = Transformer(TransformerConfig(**{**SIZES, "tie_embeddings": False}), seed=2)
+    rng = np.random.default_rng(0)
+    for parameter in model.parameters():
+        parameter.data = (parameter.data + 0.2 * rng.standard_normal(parameter.shape)).astype(np.float64)
+    inputs, targets = rng.integers(19, size=(2, 2, 6))
+    loss = cross_entropy(model(inputs), targets)
+    assert loss.dtype == np.float64
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        for _ in range(3):
+            direction = rng.standard_normal(parameter.shape)
+            values = []
+            for sign in (1, -1):
+                parameter.data += sign * 1e-5 * direction
+                with no_grad():
+                    values.append(cross_entropy(model(inputs), targets).item())
+                parameter.data -= sign * 1e-5 * direction
+            numeric = (values[0] - values[1]) / 2e-5
+            assert float((parameter.grad * direction).sum()) == pytest.approx(numeric, rel=1e-4, abs=1e-6), name
+
+
+def test_a_cache_is_refused_while_gradients_are_on():
+    model = Transformer(CONFIG, seed=0)
+    cache = KVCache.for_model(model)
+    with pytest.raises(RuntimeError, match=r"no_grad\(\)"):
+        model([[1, 2, 3]], cache=cache)
+    assert cache.seq_pos == 0
+    with no_grad():
+        model([[1, 2, 3]], cache=cache)
+    assert cache.seq_pos == 3
+
+
+# --- optimiser ---
+
+def test_the_parameters_are_views_and_the_model_computes_the_same():
+    model = Transformer(CONFIG, seed=1)
+    with no_grad():
+        before = model([[1, 2, 3]]).data.copy()
+        names = [name for name, _ in model.named_parameters()]
+        optimiser = AdamW(model)
+        np.testing.assert_array_equal(model([[1, 2, 3]]).data, before)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert all(np.shares_memory(parameter.data, optimiser.weights) for parameter in model.parameters())
+    assert len(optimiser.weights) == model.num_parameters() and optimiser.weights.dtype == np.float32
+
+
+def test_pieces_change_nothing():
+    """Norms and the embedding are not decayed, wherever the borders of the pieces fall."""
+    results = []
+    for piece in (7, 1 << 15):
+        model = Transformer(CONFIG, seed=1)
+        optimiser = AdamW(model, weight_decay=0.5)
+        optimiser.piece = piece
+        optimiser.collect()                                             # no gradients: zeros
+        optimiser.step(0.1)
+        results.append(optimiser.weights.copy())
+    np.testing.assert_array_equal(*results)
+    fresh = Transformer(CONFIG, seed=1)
+    for (name, old), (_, new) in zip(fresh.named_parameters(), model.named_parameters()):
+        factor = 0.95 if is_decayed(name, old) else 1.0
+        np.testing.assert_allclose(new.data, factor * old.data, rtol=1e-6)
+
+
+def test_parts_of_a_batch_are_the_whole_batch():
+    inputs, targets = next_batch(IDS, 6, 8, np.random.default_rng(0))
+    results = []
+    for batches in ([(inputs, targets)], [(inputs[:2], targets[:2]), (inputs[2:4], targets[2:4]), (inputs[4:], targets[4:])]):
+        model = Transformer(CONFIG, seed=1)
+        optimiser = AdamW(model)
+        results.append((train_step(model, optimiser, batches, 1e-3), optimiser.grad.copy()))
+    (whole, grad), (parts, parts_grad) = results
+    assert parts == pytest.approx(whole, rel=1e-5)
+    np.testing.assert_allclose(parts_grad, grad, atol=1e-6)
+
+
+# --- batches ---
+
+@pytest.mark.parametrize("length", [8, 20])
+def test_too_short_a_text(length):
+    with pytest.raises(ValueError, match=f"8 tokens, but a window of {length}"):
+        next_batch(IDS[:8], 2, length, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="8 tokens"):
+        next_batch(IDS[:8], 2, 4, np.random.default_rng(0), starts=np.array([6]))
+
+
+# --- the loop ---
+
+def test_it_learns_and_reports():
+    seen = []
+    trainer = make_trainer(40)
+    trainer.make_batches = lambda rng: [next_batch(np.tile(np.arange(19), 20), 4, 8, rng)]
+    trainer.run(lambda progress: seen.append(progress) and None)
+    assert [progress.step for progress in seen] == list(range(1, 41))
+    assert [progress.tokens for progress in seen] == [32 * step for step in range(1, 41)]
+    assert seen[-1].loss < 0.7 * seen[0].loss
+    assert seen[2].lr == pytest.approx(5e-3) and seen[-1].lr == pytest.approx(1e-4)
+    assert all(a.seconds < b.seconds for a, b in zip(seen, seen[1:]))
+    validation = [next_batch(np.tile(np.arange(19), 20), 4, 8, np.random.default_rng(9))]
+    assert evaluate(trainer.model, validation) == pytest.approx(seen[-1].loss, abs=0.5)
+    trainer.run(lambda progress: pytest.fail("all steps were taken"))
+
+
+def test_nothing_is_printed(capsys):
+    make_trainer(2).run()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("stop", [1, 5, 11])
+def test_a_resumed_run_is_the_same_bit_for_bit(stop, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    whole, first, second = make_trainer(), make_trainer(), make_trainer()
+    losses, resumed = [], []
+    whole.run(lambda progress: losses.append(progress.loss))
+    first.run(lambda progress: resumed.append(progress.loss) or progress.step == stop)
+    save_checkpoint(first, path)
+    second.rng.random(7)                                                # whatever happened before is replaced
+    load_checkpoint(second, path)
+    assert second.step == stop
+    second.run(lambda progress: resumed.append(progress.loss))
+    assert resumed == losses
+    for name in ("weights", "m", "v"):
+        np.testing.assert_array_equal(getattr(whole.optimiser, name), getattr(second.optimiser, name))
+    assert whole.rng.random() == second.rng.random()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+def test_training_stops_at_a_loss_that_is_no_number(bad, tmp_path):
+    path = tmp_path / "checkpoint.safetensors"
+    trainer = make_trainer()
+
+    def poison(progress):
+        save_checkpoint(trainer, path)                                  # after every step, all good
+        poison.good = trainer.optimiser.weights.copy()
+        if progress.step == 4:
+            trainer.model.norm.weight.data[0] = bad
+            poison.bad = trainer.optimiser.weights.copy()
+    with pytest.raises(Diverged, match="stopped at step 5: .*step 4"):
+        trainer.run(poison)
+    np.testing.assert_array_equal(trainer.optimiser.weights, poison.bad)        # the failing step changed nothing
+    assert trainer.step == 4
+    again = make_trainer()
+    load_checkpoint(again, path)
+    np.testing.assert_array_equal(again.optimiser.weights, poison.good)
+
+
+@pytest.mark.parametrize("changes, says", [
+    (dict(steps=0), "steps is 0"), (dict(steps=2.5), "steps is 2.5"), (dict(steps=True), "steps is True"),
+    (dict(steps=5, warmup=-1), "warmup is -1"), (dict(steps=5, peak_lr=0), "peak_lr is 0"),
+    (dict(steps=5, peak_lr=math.nan), "peak_lr is nan"), (dict(steps=5, weight_decay=-0.1), "weight_decay is -0.1"),
+    (dict(steps=5, max_norm=0), "max_norm is 0"), (dict(steps=5, beta1=1.0), "beta1 is 1.0"), (dict(steps=5, seed=-1), "seed is -1"),
+])
+def test_impossible_plans(changes, says):
+    with pytest.raises(ValueError, match=says):
+        TrainingConfig(**changes)
+
+
+# --- files ---
+
+def files(tmp_path):
+    return sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("dtype, error", [(np.float32, 0), (np.float16, 1e-3)])
+def test_save_and_load_a_model(dtype, error, tmp_path):
+    path = tmp_path / "model.safetensors"
+    model = Transformer(CONFIG, seed=5)
+    save_model(path, model, dtype)
+    loaded, tokenizer = load_model(path)
+    assert loaded.config == CONFIG and tokenizer.eos_id == 256
+    for name, array in model.state_dict().items():
+        np.testing.assert_allclose(loaded.state_dict()[name], array, atol=error)
+        assert loaded.state_dict()[name].dtype == np.float32
+    assert files(tmp_path) == ["model.safetensors"]
+
+
+def test_a_checkpoint_is_a_model_too(tmp_path):
+    trainer = make_trainer(3)
+    trainer.run()
+    save_checkpoint(trainer, tmp_path / "c.safetensors")
+    model, _ = load_model(tmp_path / "c.safetensors")
+    np.testing.assert_array_equal(model([[1, 2]]).data, trainer.model([[1, 2]]).data)
+
+
+def test_saving_is_atomic(tmp_path, monkeypatch):
+    path = tmp_path / "model.safetensors"
+    save_model(path, Transformer(CONFIG, seed=5))
+    before = path.read_bytes()
+
+    def half(arrays, name, metadata):
+        name.write_bytes(b"half")
+        raise OSError("No space left on device")
+    monkeypatch.setattr("safetensors.numpy.save_file", half)
+    with pytest.raises(OSError, match="No space"):
+        save_model(path, Transformer(CONFIG, seed=6))
+    assert path.read_bytes() == before and files(tmp_path) == ["model.safetensors"]
+
+
+def test_no_folder_to_save_in(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        save_model(tmp_path / "missing" / "model.safetensors", Transformer(CONFIG, seed=0))
+
+
+def damage(path, kind):
+    data = path.read_bytes()
+    if kind == "empty":
+        path.write_bytes(b"")
+    elif kind == "cut":
+        path.write_bytes(data[:len(data) // 2])
+    elif kind == "header only":
+        path.write_bytes(data[:100])
+    elif kind == "one bit":
+        path.write_bytes(data[:-50] + bytes([data[-50] ^ 4]) + data[-49:])
+    elif kind == "text":
+        path.write_text("no model", encoding="utf-8")
+    elif kind == "pickle":
+        path.write_bytes(b"\x80\x04\x95" + data)
+    elif kind == "foreign":
+        save_file({"weight": np.ones(3, np.float32)}, path)
+    elif kind == "foreign with metadata":
+        save_file({"weight": np.ones(3, np.float32)}, path, {"format": "pt"})
+
+
+KINDS = ["empty", "cut", "header only", "one bit", "text", "pickle", "foreign", "foreign with metadata"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_and_foreign_files_are_refused(kind, tmp_path):
+    path = tmp_path / "c.safetensors"
+    trainer = make_trainer(4)
+    trainer.run(lambda progress: progress.step == 2)
+    save_checkpoint(trainer, path)
+    damage(path, kind)
+    before = trainer.optimiser.weights.copy()
+    for load in (load_model, lambda path: load_checkpoint(trainer, path)):
+        with pytest.raises(ValueError) as caught:
+            load(path)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    np.testing.assert_array_equal(trainer.optimiser.weights, before)
+    assert trainer.step == 2
+
+
+def rewrite(path, change):
+    """Change a file's facts and arrays and give it a checksum that fits."""
+    from safetensors import safe_open
+    from tinytorch.training.trainer import write_file
+    with safe_open(path, framework="numpy") as file:
+        facts = json.loads(file.metadata()["facts"])
+    arrays = load_file(path)
+    change(arrays, facts)
+    write_file(path, arrays, facts)
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda arrays, facts: facts["config"].update(embed_dim=-4), "embed_dim is -4"),
+    (lambda arrays, facts: facts["config"].update(colour="red"), "colour"),
+    (lambda arrays, facts: facts.pop("config"), "config"),
+    (lambda arrays, facts: facts.update(tokenizer="words"), "'words'"),
+    (lambda arrays, facts: arrays.pop("model.norm.weight"), "missing: norm.weight"),
+    (lambda arrays, facts: arrays.update({"model.norm.weight": np.ones(3, np.float32)}), "norm.weight has shape"),
+    (lambda arrays, facts: arrays["model.norm.weight"].fill(np.nan), "not finite"),
+])
+def test_files_that_hold_no_model(change, says, tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_model(path, Transformer(CONFIG, seed=0))
+    rewrite(path, change)
+    with pytest.raises(ValueError, match=says):
+        load_model(path)
+
+
+@pytest.mark.parametrize("other, says", [
+    (dict(config=TransformerConfig(**{**SIZES, "embed_dim": 32})), "another model.*embed_dim is 16 there and 32 here"),
+    (dict(steps=13), "another plan.*steps is 12 there and 13 here"), (dict(peak_lr=1e-3), "another plan.*peak_lr"),
+    (dict(data_id="letters"), "another text"),
+])
+def test_a_checkpoint_of_another_training_is_refused(other, says, tmp_path):
+    path = tmp_path / "c.safetensors"
+    save_checkpoint(make_trainer(), path)
+    trainer = make_trainer(**other)
+    before = trainer.optimiser.weights.copy()
+    with pytest.raises(ValueError, match=says):
+        load_checkpoint(trainer, path)
+    np.testing.assert_array_equal(trainer.optimiser.weights, before)
+
+
+def test_a_model_is_no_checkpoint(tmp_path):
+    trainer = make_trainer()
+    save_model(tmp_path / "m.safetensors", trainer.model)
+    with pytest.raises(ValueError, match="no training that could be resumed"):
+        load_checkpoint(trainer, tmp_path / "m.safetensors")
+
+
+def test_missing_files(tmp_path):
+    for load in (load_model, lambda path: load_checkpoint(make_trainer(), path)):
+        with pytest.raises(FileNotFoundError, match="no file"):
+            load(tmp_path / "missing.safetensors")
