@@ -341,15 +341,15 @@ def held_out(a, b):
     return a < 100 and b < 100 and (100 * a + b) % 5 == 0
 
 
-def make_sum(rng, two_digits=0.5):
+def make_sum(rng, two_digits=0.6):
     """A sum for training, such as "27+45=72". rng: a random.Random.
 
-    two_digits: the share of sums of two numbers of two digits; the numbers of the others have one to three digits.
+    two_digits: the share of sums of two numbers of two digits; in the others the first number has three.
     """
     short = rng.random() < two_digits
     while True:
-        a, b = (int(10 + 90 * rng.random()) if short else int(rng.random() * 10 ** (1 + int(3 * rng.random())))
-                for _ in range(2))
+        a = int(10 + 90 * rng.random()) if short else int(100 + 900 * rng.random())
+        b = int(10 + 90 * rng.random())
         if not held_out(a, b):
             return f"{a}+{b}={a + b}"
 
