@@ -1,15 +1,15 @@
 """nbgrader's configuration. Run nbgrader from this folder; the course lives in modules/."""
+import sys
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))  # this repository's package, installed or not
+
+from tinytorch.grading import configure  # noqa: E402
 
 c = get_config()  # noqa: F821 - nbgrader provides it
 
+# What stands in place of solutions, the time limits, and the steps of grading: see modules/source/93_grading.
+configure(c)
 c.CourseDirectory.course_id = "tinytorch"
-c.CourseDirectory.root = str(Path(__file__).resolve().parent / "modules")
-
-# What a student finds where a solution stood.
-c.ClearSolutions.code_stub = {"python": 'raise NotImplementedError("Write this exercise here.")'}
-c.ClearSolutions.text_stub = "Write your answer here."
-
-# Seconds for one cell. Both names are needed: some commands read the first, some the second.
-c.ExecutePreprocessor.timeout = 120
-c.Execute.timeout = 120
+c.CourseDirectory.root = str(ROOT / "modules")

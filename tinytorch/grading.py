@@ -130,8 +130,8 @@ def guard_cell(table):
 
 
 def failure(cell):
-    """The output that says why a cell failed, or None."""
-    return next((output for output in cell.get("outputs", []) if output.output_type == "error"), None)
+    """The output that says why a cell failed, or None. The last one: behind the interrupt stands the reason for it."""
+    return next((output for output in reversed(cell.get("outputs", [])) if output.output_type == "error"), None)
 
 
 class LessonExecute(Execute):
@@ -154,8 +154,8 @@ class LessonExecute(Execute):
         self.last = checks[-1] + 1 if checks else 0
         self.lost = None                        # why no more cells can run
         self.deadline = time.monotonic() + self.lesson_timeout
-        self.timeout_func = lambda cell: max(1, min(self.timeout or self.lesson_timeout,
-                                                    round(self.deadline - time.monotonic())))
+        self.shutdown_kernel = "immediate"      # it has nothing to save, and it may be in a loop
+        self.timeout_func = self.seconds_for
         metadata = resources.setdefault("metadata", {})
         path = metadata.get("path")
         nb.cells.insert(0, guard_cell(self.table or import_table(lesson)))
@@ -166,6 +166,11 @@ class LessonExecute(Execute):
         finally:
             metadata["path"] = path
             nb.cells.pop(0)
+
+    def seconds_for(self, cell):
+        """How long a cell may run: its own limit, or what is left for the notebook; the guard may use it all."""
+        left = max(1, round(self.deadline - time.monotonic()))
+        return left if cell is self.nb.cells[0] or not self.timeout else min(self.timeout, left)
 
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
@@ -200,7 +205,7 @@ class LessonExecute(Execute):
         if self.lost is None and failure(cell) and failure(cell).ename == TIMED_OUT and not self.answers():
             self.lost = "an earlier cell ran too long and could not be interrupted"
 
-    def answers(self, seconds=10):
+    def answers(self, seconds=5):
         """Whether the kernel is ready for another cell after it was interrupted."""
         deadline, wanted = time.monotonic() + seconds, self.kc.kernel_info()
         while (left := deadline - time.monotonic()) > 0:
@@ -277,7 +282,7 @@ def result_of(check, above, altered):
     name = marks(check)["grade_id"]
     exercise = name.removeprefix("check_")
     answer = next((cell for cell in above if marks(cell).get("grade_id") == exercise), None)
-    wrong = next((output for cell in above if (output := failure(cell))), None)
+    wrong = failure(check)
     if altered.get(name) == "deleted":
         return Result(exercise, "deleted", "your notebook lacks this check, so it does not count; "
                       "a new workspace has it (tinytorch course start)")
@@ -287,5 +292,6 @@ def result_of(check, above, altered):
         return Result(exercise, "not reached", wrong.evalue)
     if answer is not None and STUB in answer.source:
         return Result(exercise, "to do", "")
-    where = "" if wrong is failure(check) else "the cell above it fails: "
-    return Result(exercise, "failed", where + words(wrong))
+    if answer is not None and failure(answer):
+        return Result(exercise, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
+    return Result(exercise, "failed", words(wrong))

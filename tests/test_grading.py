@@ -1,0 +1,208 @@
+"""A made-up class hands in one lesson, nbgrader grades it, and every score is what it should be.
+
+The commands are those of nbs/instructors.md, run on a copy of the course with short time limits.
+"""
+import csv
+import os
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+pytest.importorskip("nbgrader", reason="the extra 'course' is not installed")
+
+from tests import lessons as L
+from tests.misconceptions import Right, Wrong
+from tests.misconceptions.runner import with_answer
+from tests.test_misconceptions import bank
+
+pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
+
+LESSON = "02_layers"
+POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 3}
+SHORT = "c.Execute.timeout = 8\nc.LessonExecute.lesson_timeout = 120\n"
+
+
+def source():
+    return L.read(L.SOURCE / LESSON / f"{LESSON}.ipynb")
+
+
+def first(kind, exercise):
+    return next(answer.body for answer in bank(L.SOURCE / LESSON / f"{LESSON}.ipynb")
+                if isinstance(answer, kind) and answer.exercise == exercise)
+
+
+def exercise_cell(nb, name):
+    return next(cell for cell in nb.cells if L.grading(cell).get("grade_id") == name)
+
+
+class Class:
+    """Notebooks that are handed in, and the points that each exercise must get."""
+
+    def __init__(self, release):
+        self.release, self.notebooks, self.expected = release, {}, {}
+
+    def hand_in(self, student, change=lambda nb: None, lost=()):
+        """A release notebook with all the reference's answers, changed; the exercises in `lost` get no points."""
+        nb, answers = nbformat.from_dict(self.release), source()
+        for cell in nb.cells:
+            if L.is_exercise(cell):
+                cell.source = exercise_cell(answers, L.grading(cell)["grade_id"]).source
+        change(nb)
+        self.notebooks[student] = nb
+        self.expected[student] = {name: 0 if name in lost else points for name, points in POINTS.items()}
+
+    def answer(self, student, exercise, body, lost=()):
+        """One exercise is answered by `body`."""
+        def change(nb):
+            cell = exercise_cell(nb, exercise)
+            cell.source = with_answer(cell.source, body)
+        self.hand_in(student, change, lost)
+
+
+def delete(*names):
+    def change(nb):
+        nb.cells = [cell for cell in nb.cells if L.grading(cell).get("grade_id") not in names]
+    return change
+
+
+def made_up_class(release):
+    group = Class(release)
+    group.hand_in("all_right")
+
+    def another_way(nb):
+        for name in POINTS:
+            cell = exercise_cell(nb, name)
+            cell.source = with_answer(cell.source, first(Right, name))
+    group.hand_in("another_way", another_way)
+
+    for name in POINTS:
+        group.answer(f"wrong_{name}", name, first(Wrong, name), lost={name})
+
+    group.answer("raises", "rms_norm", "raise ValueError('no idea')", lost={"rms_norm"})
+    group.answer("stub_left", "cross_entropy", "raise NotImplementedError('Write this exercise here.')",
+                 lost={"cross_entropy"})
+    group.answer("syntax_error", "cross_entropy", "return (", lost={"cross_entropy"})
+    group.answer("endless_loop", "swiglu", "while True:\n    pass", lost={"swiglu"})
+    # cannot be interrupted, so the kernel is given up: what was earned before stays
+    group.answer("stubborn_loop", "swiglu", """
+while True:
+    try:
+        while True:
+            pass
+    except KeyboardInterrupt:
+        pass
+""", lost={"swiglu", "linear", "modules"})
+    group.answer("os_exit", "swiglu", "import os\nos._exit(0)", lost={"swiglu", "linear", "modules"})
+    group.answer("sys_exit", "swiglu", "import sys\nsys.exit(0)", lost={"swiglu"})
+    group.answer("prints_for_ever", "swiglu", "while True:\n    print('x' * 1000)", lost={"swiglu"})
+
+    def megabyte(nb):
+        cell = exercise_cell(nb, "softmax")
+        cell.source = cell.source.replace("### BEGIN SOLUTION", "print('x' * 1_000_000)\n    ### BEGIN SOLUTION", 1)
+    group.hand_in("prints_a_megabyte", megabyte)
+
+    def warns(nb):
+        cell = exercise_cell(nb, "modules")
+        indent = next(line for line in cell.source.split("\n") if L.BEGIN in line).split("#")[0]
+        cell.source = cell.source.replace(
+            "### BEGIN SOLUTION", f"np.log(np.zeros(1))  # NumPy warns\n{indent}### BEGIN SOLUTION", 1)
+    group.hand_in("warns", warns)
+
+    def edited_check(nb):
+        exercise_cell(nb, "check_softmax").source = "print('softmax is right')"
+        cell = exercise_cell(nb, "softmax")
+        cell.source = with_answer(cell.source, first(Wrong, "softmax"))
+    group.hand_in("edited_check", edited_check, lost={"softmax"})
+
+    group.hand_in("deleted_checks", delete("check_linear", "check_tools"))      # they come back, and the answer is right
+    group.hand_in("deleted_exercise", delete("swiglu", "check_swiglu"), lost={"swiglu"})
+
+    def imports(nb):
+        exercise_cell(nb, "softmax").source = "from tinytorch.core.layers import softmax"
+    group.hand_in("imports_the_answer", imports, lost={"softmax"})
+    return group
+
+
+def nbgrader(folder, *arguments):
+    """Run an nbgrader command in the course; returns its exit code and what it printed."""
+    done = subprocess.run([sys.executable, "-c", "from nbgrader.apps.nbgraderapp import main; main()", *arguments],
+                          cwd=folder, text=True, encoding="utf-8", errors="replace", timeout=600,
+                          env={**os.environ, "PYTHONPATH": str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return done.returncode, done.stdout
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """The class is graded: the folder of the course, the class, and what autograde printed."""
+    folder = tmp_path_factory.mktemp("course")
+    shutil.copytree(L.ROOT / "tinytorch", folder / "tinytorch", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(L.SOURCE / LESSON, folder / "modules" / "source" / LESSON)
+    config = (L.ROOT / "nbgrader_config.py").read_text(encoding="utf-8")
+    (folder / "nbgrader_config.py").write_text(config + SHORT, encoding="utf-8")
+    code, said = nbgrader(folder, "generate_assignment", LESSON)
+    assert code == 0, said
+    group = made_up_class(L.read(folder / "modules" / "release" / LESSON / f"{LESSON}.ipynb"))
+    for student, nb in group.notebooks.items():
+        path = folder / "modules" / "submitted" / student / LESSON / f"{LESSON}.ipynb"
+        path.parent.mkdir(parents=True)
+        nbformat.write(nb, path)
+    unreadable = folder / "modules" / "submitted" / "unreadable" / LESSON / f"{LESSON}.ipynb"
+    unreadable.parent.mkdir(parents=True)
+    unreadable.write_text("{", encoding="utf-8")
+    return folder, group, nbgrader(folder, "autograde", LESSON)
+
+
+def scores(folder):
+    """Points of every submission in the gradebook: {student: {exercise: points}}."""
+    from nbgrader.api import Gradebook
+
+    with Gradebook(f"sqlite:///{folder / 'modules' / 'gradebook.db'}") as gradebook:
+        return {submission.student.id: {grade.name.removeprefix("check_"): grade.auto_score
+                                        for notebook in submission.notebooks for grade in notebook.grades
+                                        if grade.name.startswith("check_")}
+                for submission in gradebook.assignment_submissions(LESSON)}
+
+
+def test_every_score(course):
+    folder, group, (code, said) = course
+    found = scores(folder)
+    unreadable = found.pop("unreadable", {})
+    assert not any(unreadable.values())
+    wrong = {student: (found.get(student), expected) for student, expected in group.expected.items()
+             if found.get(student) != expected}
+    assert not wrong, "\n".join(f"{student}: got {got}, expected {expected}" for student, (got, expected) in wrong.items())
+    assert code != 0 and "unreadable" in said              # the instructor is told of the one that has no grade
+
+
+def test_feedback_and_grades(course):
+    """What a student and the instructor get: the message of a failed check, and a table of scores."""
+    folder, group, _ = course
+    code, said = nbgrader(folder, "generate_feedback", LESSON, "--student=imports_the_answer")
+    assert code == 0, said
+    page = folder / "modules" / "feedback" / "imports_the_answer" / LESSON / f"{LESSON}.html"
+    assert f"{LESSON} builds tinytorch.core.layers itself" in page.read_text(encoding="utf-8")
+    code, said = nbgrader(folder, "export")
+    assert code == 0, said
+    with open(folder / "grades.csv", encoding="utf-8", newline="") as file:
+        rows = {row["student_id"]: row for row in csv.DictReader(file)}
+    total = sum(POINTS.values())
+    for student, expected in group.expected.items():
+        assert float(rows[student]["score"]) == sum(expected.values()), student
+        assert float(rows[student]["max_score"]) == total
+
+
+def test_what_a_grader_keeps_is_small(course):
+    folder, _, _ = course
+    for student in "prints_a_megabyte", "prints_for_ever":
+        assert (folder / "modules" / "autograded" / student / LESSON / f"{LESSON}.ipynb").stat().st_size < 400_000
+
+
+def test_the_sources_pass_and_the_release_fails(course):
+    """nbgrader validate, as an instructor runs it before handing out."""
+    folder, _, _ = course
+    for kind, says in ("source", "Success"), ("release", "failed"):
+        _, said = nbgrader(folder, "validate", f"modules/{kind}/{LESSON}/{LESSON}.ipynb")
+        assert says in said
