@@ -2,14 +2,19 @@
 
 # %% auto #0
 __all__ = ['app', 'ModelOption', 'UsageError', 'STOPPED', 'load', 'Refused', 'check_arguments', 'end_of_text', 'encode',
-           'generate_command', 'Lane', 'race', 'side_by_side', 'watch', 'chart', 'demo', 'main']
+           'generate_command', 'Lane', 'race', 'side_by_side', 'watch', 'chart', 'demo', 'Interrupts', 'follow',
+           'train', 'main']
 
 # %% ../modules/source/90_cli/90_cli.ipynb #13be1e1a
 import json
+import signal
 import sys
 import time
+import zlib
+from pathlib import Path
 from typing import Annotated, Optional
 
+import numpy as np
 import typer
 from rich import box
 from rich.console import Console
@@ -58,7 +63,7 @@ def encode(tokenizer, prompt, chat):
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
                   help="A small language model library in NumPy, with a KV cache.")
 
-ModelOption = Annotated[str, typer.Option("--model", help="smollm2, or the path of a .gguf file.")]
+ModelOption = Annotated[str, typer.Option("--model", help="smollm2, or the path of a .gguf file or of a model that `tinytorch train` wrote.")]
 
 
 @app.command("generate")
@@ -212,6 +217,101 @@ def demo(
         print("      o without cache   + with cache")
     if not same:
         raise typer.Exit(1)
+
+# %% ../modules/source/90_cli/90_cli.ipynb #e7ef8c59
+class Interrupts:
+    """While entered, Ctrl-C sets `asked` instead of breaking a step in two; a second Ctrl-C does break it."""
+
+    def __enter__(self):
+        self.asked, self.before = False, signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, self.take)
+        return self
+
+    def take(self, number, frame):
+        self.asked = True
+        signal.signal(signal.SIGINT, self.before)
+
+    def __exit__(self, *exception):
+        signal.signal(signal.SIGINT, self.before)
+
+
+def follow(trainer, checkpoint, every):
+    """Run a trainer with a bar on standard error; a checkpoint at the beginning and after `every` steps. Whether it came to its end."""
+    from tinytorch.training.trainer import save_checkpoint
+    columns = [TextColumn("loss {task.fields[loss]:.3f}"), BarColumn(), TaskProgressColumn(),
+               TextColumn("{task.fields[rate]:,.0f} tokens per second"), TimeRemainingColumn()]
+    console, began = Console(stderr=True), trainer.step
+    with Interrupts() as interrupts, Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=trainer.config.steps, completed=began, loss=float("nan"), rate=0.0)
+        save_checkpoint(trainer, checkpoint)
+
+        def after_step(progress):
+            bar.update(task, completed=progress.step, loss=progress.loss, rate=progress.tokens / progress.seconds)
+            if interrupts.asked or progress.step % every == 0:
+                save_checkpoint(trainer, checkpoint)
+            return interrupts.asked
+        trainer.run(after_step)
+    return not interrupts.asked
+
+
+@app.command()
+def train(
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="The text to learn from, UTF-8.", show_default=False)],
+    out: Annotated[Optional[Path], typer.Option(help="Where the model goes; by default FILE's name with .safetensors, in this folder.")] = None,
+    steps: Annotated[int, typer.Option(help="How many steps to take.")] = 2000,
+    batch_size: Annotated[int, typer.Option(help="Windows of text in a step.")] = 16,
+    length: Annotated[int, typer.Option(help="Bytes in a window.")] = 128,
+    embed_dim: Annotated[int, typer.Option(help="Width of the model, a multiple of 8.")] = 128,
+    layers: Annotated[int, typer.Option(help="Layers of the model.")] = 4,
+    peak_lr: Annotated[float, typer.Option(help="The largest learning rate.")] = 3e-3,
+    save_every: Annotated[int, typer.Option(help="Steps between two checkpoints.")] = 100,
+    seed: Annotated[int, typer.Option(help="The same seed trains the same model.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was interrupted.")] = False,
+):
+    """Train a small model on a text of your own."""
+    from tinytorch.training.data import read_text
+    from tinytorch.training.trainer import (
+        ByteTokenizer, Diverged, Trainer, TrainingConfig, Transformer, TransformerConfig, evaluate, load_checkpoint,
+        next_batch, save_model)
+    for name, value in {"--batch-size": batch_size, "--length": length, "--layers": layers, "--save-every": save_every}.items():
+        if value < 1:
+            raise Refused(f"{name} is {value}; it must be at least 1.")
+    if embed_dim < 8 or embed_dim % 8:
+        raise Refused(f"--embed-dim is {embed_dim}; it must be a multiple of 8.")
+    plan = TrainingConfig(steps=steps, warmup=min(100, steps // 10), peak_lr=peak_lr, final_lr=0.03 * peak_lr, seed=seed)
+    out = Path(text.stem + ".safetensors") if out is None else out
+    checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
+    if resume and not checkpoint.exists():
+        raise Refused(f"There is no {checkpoint} to resume from.")
+    if checkpoint.exists() and not resume:
+        raise Refused(f"{checkpoint} is left from a training that did not end. Add --resume to go on with it, or delete it.")
+    content = read_text(text)
+    ids = np.array(ByteTokenizer().encode(content))
+    held = len(ids) // 10 if len(ids) >= 20 * (length + 1) else 0           # the last tenth is for validation
+    learn, check = ids[:len(ids) - held], ids[len(ids) - held:]
+    next_batch(learn, 1, length, np.random.default_rng(0))                  # says so if the text is too short
+
+    config = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=embed_dim, num_layers=layers, num_heads=4,
+                               num_kv_heads=2, intermediate_dim=8 * embed_dim // 3, max_seq_len=max(1024, length))
+    trainer = Trainer(Transformer(config, seed), lambda rng: [next_batch(learn, batch_size, length, rng)], plan,
+                      data_id=f"{zlib.crc32(content.encode('utf-8'))} {batch_size} {length}")
+    if resume:
+        load_checkpoint(trainer, checkpoint)
+        print(f"Going on after step {trainer.step} of {steps}.")
+    try:
+        finished = follow(trainer, checkpoint, save_every)
+    except Diverged as error:
+        raise Refused(f"{error} It is {checkpoint}.")
+    if not finished:
+        print(f"Stopped after step {trainer.step} of {steps}. To go on, give the same command once more with --resume.")
+        raise typer.Exit(STOPPED)
+    save_model(out, trainer.model)
+    checkpoint.unlink()
+    print(f"The model is in {out}: {trainer.model.num_parameters():,} weights, {steps} steps.")
+    if held:
+        batches = [next_batch(check, batch_size, length, np.random.default_rng(i)) for i in range(4)]
+        print(f"Loss on the last tenth of the text, which it was not trained on: {evaluate(trainer.model, batches):.3f} per byte.")
+    print(f'Try: tinytorch generate "{content.split()[0]}" --model {out} --temperature 0.8')
 
 # %% ../modules/source/90_cli/90_cli.ipynb #d32d14cb
 app.add_typer(course_app, name="course")

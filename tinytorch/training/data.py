@@ -5,12 +5,13 @@ __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', '
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
            'LAST', 'EXPRESSIONS', 'GENDER', 'ByteTokenizer', 'with_article', 'counted', 'Child', 'pick', 'pick_two',
            'fill', 'make_story', 'expression', 'parse', 'acting', 'StoryCheck', 'StoryReader', 'check_story',
-           'held_out', 'make_sum', 'held_out_sums', 'documents', 'joined']
+           'held_out', 'make_sum', 'held_out_sums', 'documents', 'joined', 'read_text']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
 import random
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #e72ffc4d
@@ -373,3 +374,23 @@ def joined(texts, tokenizer=ByteTokenizer()):
         ids += tokenizer.encode(text)
         ids.append(tokenizer.eos_id)
     return ids
+
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #1691cf50
+def read_text(path):
+    """The contents of a UTF-8 text file. FileNotFoundError, or ValueError for a folder, an empty file and no text."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, but a text file is needed.")
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}.")
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a UTF-8 text: byte {error.start} is {data[error.start]:#04x}. If it is a text, save "
+                         "it as UTF-8.") from None
+    if "\0" in text:
+        raise ValueError(f"{path} is not a text: it has bytes that are zero, as binary files have.")
+    if not text.strip():
+        raise ValueError(f"{path} is empty; there is nothing to learn from it.")
+    return text.replace("\r\n", "\n")
