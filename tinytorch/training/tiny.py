@@ -21,12 +21,12 @@ from .trainer import Trainer, TrainingConfig, load_checkpoint, next_batch, save_
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #606e15b9
 TINY = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=128, num_layers=4, num_heads=4, num_kv_heads=2,
                          intermediate_dim=352, max_seq_len=512)
-RECIPE = TrainingConfig(steps=6000, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
+RECIPE = TrainingConfig(steps=2800, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
 
 
 class TinyData:
     """The texts of the recipe, all made at once from a seed; `batches` draws from them."""
-    story_rows, story_length, sum_rows = 3, 256, 112
+    story_rows, story_length, sum_rows = 6, 256, 80
 
     def __init__(self, seed=0, stories=40_000, sums=300_000):
         rng = random.Random(seed)
