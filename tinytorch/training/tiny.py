@@ -21,7 +21,7 @@ from .trainer import Trainer, TrainingConfig, load_checkpoint, next_batch, save_
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #606e15b9
 TINY = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=128, num_layers=4, num_heads=4, num_kv_heads=2,
                          intermediate_dim=352, max_seq_len=512)
-RECIPE = TrainingConfig(steps=2800, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
+RECIPE = TrainingConfig(steps=2500, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
 
 
 class TinyData:
@@ -31,7 +31,8 @@ class TinyData:
     def __init__(self, seed=0, stories=40_000, sums=300_000):
         rng = random.Random(seed)
         self.ids = np.array(joined(make_story(rng) for _ in range(stories)))
-        self.starts = np.flatnonzero(self.ids == ByteTokenizer.eos_id)
+        ends = np.flatnonzero(self.ids == ByteTokenizer.eos_id)
+        self.starts = np.concatenate([ends, ends + 1])
         self.inputs, self.targets = sum_rows(make_sum(rng) for _ in range(sums))
 
     def batches(self, rng):
@@ -42,9 +43,12 @@ class TinyData:
 
 
 def sum_rows(sums):
-    """Inputs and targets, (N, T) each, of texts such as "27+45=72"; targets before the answer and behind the end are -100."""
+    """Inputs and targets, (N, T) each, of texts such as "27+45=72", every other one without the <eos> before it.
+
+    Targets before the answer and behind the end are -100, so that they do not count.
+    """
     tokenizer = ByteTokenizer()
-    texts = [tokenizer.encode(f"<eos>{text}<eos>") for text in sums]
+    texts = [tokenizer.encode(f"<eos>{text}<eos>")[i % 2:] for i, text in enumerate(sums)]
     equals, width = ord("="), max(map(len, texts))
     rows = np.full((len(texts), width), tokenizer.eos_id)
     counts = np.zeros((len(texts), width), bool)
@@ -55,12 +59,12 @@ def sum_rows(sums):
 
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #22337f67
 def complete(model, prompts, most, sampler=None, seed=0, rows=50):
-    """The texts that a model makes of prompts (each begins after an eos), up to the next eos or `most` more tokens."""
+    """The texts that a model makes of prompts, up to an eos or `most` more tokens; "" begins a new text."""
     tokenizer, texts = ByteTokenizer(), []
     for start in range(0, len(prompts), rows):
-        part = [[tokenizer.eos_id, *tokenizer.encode(prompt)] for prompt in prompts[start:start + rows]]
+        part = [tokenizer.encode(prompt or tokenizer.eos) for prompt in prompts[start:start + rows]]
         for ids in generate(model, part, most, sampler=sampler, stop=(tokenizer.eos_id,), seed=seed + start):
-            texts.append(tokenizer.decode(ids[1:]))
+            texts.append(tokenizer.decode(ids).removeprefix(tokenizer.eos))
     return texts
 
 
