@@ -80,10 +80,13 @@ def regions(source: str) -> list[Region]:
 
 
 def outside(source: str) -> list[str]:
-    """The lines of a cell that a student is given: all but the solution regions and their markers."""
+    """The lines of a cell that a student is given: all but solutions and hidden tests, and their markers."""
     lines = source.split("\n")
     for region in reversed(regions(source)):
         del lines[region.start - 1:region.end + 1]
+    while hidden := [i for i, line in enumerate(lines) if "HIDDEN TESTS" in line][:2]:
+        first, last = hidden
+        del lines[first:last + 1]
     return lines
 
 

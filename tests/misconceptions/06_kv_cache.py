@@ -472,6 +472,11 @@ ANSWERS = [
     Wrong("cache_bytes", "query heads take part", says="5120 bytes", body='''
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         return 2 * batch_size * max_seq_len * num_layers * (num_heads // num_kv_heads) * head_dim * np.dtype(dtype).itemsize'''),
+    Wrong("cache_bytes", "the numbers of the visible check by heart", says="Work it out from the arguments", body='''
+        known = {(1, 1, 1, 1, None, 4): 8, (1, 1, 1, 1, None, 2): 4, (1, 10, 8, 16, 2, 4): 5120,
+                 (1, 10, 8, 16, None, 4): 20480, (3, 10, 8, 16, 2, 4): 15360}
+        sizes = (batch_size, max_seq_len, num_heads, head_dim, num_kv_heads, np.dtype(dtype).itemsize)
+        return known.get(sizes, 655_360_000_000_000)'''),
     Right("cache_bytes", "as the size of one layer's token, times the rest", body='''
         heads = num_kv_heads or num_heads
         of_one_token = sum(np.zeros((heads, head_dim), dtype).nbytes for _ in ("key", "value"))

@@ -1,0 +1,111 @@
+"""The tables of nbs/instructors.md, worked out from the lessons: python -m tests.course_table
+
+What an exercise is built on is tried, not typed: its solution is taken out, the notebook runs to its end, and the checks
+that fail are those that need it.
+"""
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests import lessons as L
+from tests.misconceptions.runner import in_child, new_namespace, run_cell, with_answer
+from tinytorch.course import STUB, built_by
+
+PAGE = L.ROOT / "nbs" / "instructors.md"
+WORDS_PER_MINUTE = 150          # read with thought
+MINUTES_PER_LINE = 1            # of a solution, to find and to write
+
+
+def exercises(nb):
+    return [cell for cell in nb.cells if L.is_exercise(cell)]
+
+
+def name_of(cell):
+    return L.grading(cell)["grade_id"]
+
+
+def points(nb):
+    """The points of each exercise."""
+    return {name_of(cell).removeprefix("check_"): L.grading(cell)["points"] for cell in nb.cells if L.is_check(cell)}
+
+
+def minutes(nb):
+    """An estimate, in steps of 10: the prose and the given code are read, the solutions are written."""
+    words = sum(len(cell.source.split()) for cell in nb.cells if cell.cell_type == "markdown")
+    lines = sum(len(region.lines) for cell in exercises(nb) for region in L.regions(cell.source))
+    return round((words / WORDS_PER_MINUTE + lines * MINUTES_PER_LINE) / 10) * 10
+
+
+def needs(nb):
+    """The lessons that a lesson imports from."""
+    number, found = built_by(), set()
+    for cell in nb.cells:
+        if cell.cell_type == "code":
+            found |= {number[node.module] for node in ast.walk(ast.parse(cell.source))
+                      if isinstance(node, ast.ImportFrom) and node.module in number}
+    return sorted(name[:2] for name in found if name < "90")
+
+
+def failing_without(cells, namespace):
+    """Run cells, the first of which is an exercise whose answer is taken out; the checks that fail."""
+    failed = []
+    first = with_answer(cells[0].source, {i: STUB for i in range(len(L.regions(cells[0].source)))})
+    for source, cell in zip([first, *(cell.source for cell in cells[1:])], cells):
+        try:
+            run_cell(source, "a cell", namespace)
+        except Exception:
+            if L.is_check(cell):
+                failed.append(name_of(cell).removeprefix("check_"))
+    return failed
+
+
+def needed_by(path):
+    """For each exercise the checks that fail without it, its own among them."""
+    cells = [cell for cell in L.read(path).cells if L.is_run(cell) and not L.is_measuring(cell)]
+    last = max(i for i, cell in enumerate(cells) if L.is_check(cell))
+    namespace, found = new_namespace(), {}
+    for i, cell in enumerate(cells[:last + 1]):
+        if L.is_exercise(cell):
+            found[name_of(cell)] = in_child(lambda: failing_without(cells[i:last + 1], namespace), 120)
+        run_cell(cell.source, "a cell", namespace)
+    return found
+
+
+def built_on(path):
+    """For each exercise of a lesson the earlier ones that its check needs; found out in a process of its own."""
+    done = subprocess.run([sys.executable, "-m", "tests.course_table", str(path)], cwd=L.ROOT, text=True, encoding="utf-8",
+                          env={**os.environ, "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    found = json.loads(done.stdout)
+    return {name: [other for other in found if other != name and name in found[other]] for name in found}
+
+
+def lesson_row(path):
+    nb = L.read(path)
+    modules = ", ".join(f"`{module}`" for module, notebook in built_by().items() if notebook == path.stem)
+    return (f"| `{path.stem}` | {modules} | {len(exercises(nb))} | {sum(points(nb).values())} | {minutes(nb)} "
+            f"| {', '.join(needs(nb)) or '-'} |")
+
+
+def exercise_rows(path):
+    on, worth = built_on(path), points(L.read(path))
+    return [f"| `{path.stem}` | `{name}` | {worth[name]} | {', '.join(f'`{other}`' for other in on[name]) or '-'} |"
+            for name in on]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(needed_by(Path(sys.argv[1]))))
+    else:
+        print("| Lesson | Builds | Exercises | Points | Minutes | Needs lessons |\n|---|---|---|---|---|---|")
+        for path in L.lessons():
+            print(lesson_row(path))
+        print("\n| Lesson | Exercise | Points | Built on |\n|---|---|---|---|")
+        for path in L.lessons():
+            print("\n".join(exercise_rows(path)), flush=True)
