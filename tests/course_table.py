@@ -1,4 +1,4 @@
-"""The tables of nbs/instructors.md, worked out from the lessons: python -m tests.course_table
+"""The tables of nbs/instructors.md, worked out from the lessons: python -m tests.course_table [--write]
 
 What an exercise is built on is tried, not typed: its solution is taken out, the notebook runs to its end, and the checks
 that fail are those that need it.
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,13 +100,29 @@ def exercise_rows(path):
             for name in on]
 
 
+def lesson_table():
+    return "\n".join(["| Lesson | Builds | Exercises | Points | Minutes | Needs lessons |", "|---|---|---|---|---|---|",
+                      *map(lesson_row, L.lessons())])
+
+
+def exercise_table():
+    return "\n".join(["| Lesson | Exercise | Points | Built on |", "|---|---|---|---|",
+                      *(row for path in L.lessons() for row in exercise_rows(path))])
+
+
+def write_page():
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in ("lessons", lesson_table()), ("exercises", exercise_table()):
+        text, count = re.subn(rf"(<!-- {name}: .*?-->\n).*?(<!-- end -->)", lambda m: f"{m[1]}\n{table}\n\n{m[2]}", text,
+                              flags=re.DOTALL)
+        assert count == 1, name
+    PAGE.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:] == ["--write"]:
+        write_page()
+    elif sys.argv[1:]:
         print(json.dumps(needed_by(Path(sys.argv[1]))))
     else:
-        print("| Lesson | Builds | Exercises | Points | Minutes | Needs lessons |\n|---|---|---|---|---|---|")
-        for path in L.lessons():
-            print(lesson_row(path))
-        print("\n| Lesson | Exercise | Points | Built on |\n|---|---|---|---|")
-        for path in L.lessons():
-            print("\n".join(exercise_rows(path)), flush=True)
+        print(lesson_table(), exercise_table(), sep="\n\n")

@@ -1,6 +1,9 @@
 """A student's workspace: made, checked, solved, and run on the student's own package."""
 import ast
+import contextlib
+import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,10 +15,11 @@ import pytest
 for _package in "nbgrader", "nbdev":
     pytest.importorskip(_package, reason="the extra 'course' is not installed")
 
-from tests import lessons as L
+from tests import course_table, lessons as L
 from tests.misconceptions import Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
+from tinytorch.cli import main
 from tinytorch.course import STUB, Guard, built_by, import_table, lessons
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -24,13 +28,25 @@ LESSON = "03_attention"
 EXERCISES = ["apply_rotary", "visible", "grouped_attention", "heads", "attention"]
 
 
-def tinytorch(folder, *arguments, package=L.ROOT):
-    """Run the command in a folder; returns exit code, standard output, standard error."""
-    env = {**os.environ, "PYTHONPATH": str(package), "COLUMNS": "200"}
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.path.remove(''); from tinytorch.cli import main; sys.exit(main())",
-                           *map(str, arguments)],
-                          cwd=folder, env=env, text=True, encoding="utf-8", capture_output=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+def tinytorch(folder, *arguments, package=None):
+    """Run the command in a folder; returns exit code, standard output, standard error.
+
+    In this process, because importing Jupyter takes seconds; with `package`, the folder that holds it, in a new one.
+    """
+    arguments = [str(argument) for argument in arguments]
+    if package is not None:
+        code = "import sys; sys.path.remove(''); from tinytorch.cli import main; sys.exit(main())"
+        done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, text=True, encoding="utf-8",
+                              capture_output=True, timeout=300, env={**os.environ, "PYTHONPATH": str(package)})
+        return done.returncode, done.stdout, done.stderr
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main(arguments)
+    finally:
+        os.chdir(before)
+    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -231,13 +247,13 @@ def test_demo_runs_on_the_students_package(workspace, tmp_path):
 
     model = write_tiny(tmp_path / "tiny.gguf", seed=3)
     demo = ["demo", "--json", "--prompt", "tell the tale", "--model", model, "--max-new-tokens", 5]
-    code, out, err = tinytorch(workspace, *demo)
+    code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
     assert code == 0 and f"Running your package: {workspace / 'tinytorch'}" in err
     assert "Notice: 06_kv_cache is not solved yet; the reference stands in for it." in err
     assert tinytorch(workspace, "course", "solve", "06")[0] == 0
     with open(workspace / "tinytorch" / "generation" / "kv_cache.py", "a", encoding="utf-8") as file:
         file.write("\nraise ImportError('this is the student speaking')\n")
-    code, out, err = tinytorch(workspace, *demo)
+    code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
     assert code == 2 and "this is the student speaking" in err and "Notice: 06_kv_cache" not in err
 
 
@@ -285,3 +301,29 @@ def test_an_installed_wheel_makes_workspaces(tmp_path):
     code, out, err = tinytorch(tmp_path, "course", "start", "work", package=tmp_path / "installed")
     assert (code, err) == (0, ""), out + err
     assert {path.stem for path in (tmp_path / "work").glob("*.ipynb")} == set(lessons())
+
+
+WRITE = "python -m tests.course_table --write brings the page up to date"
+
+
+def split(row):
+    """A row of a table without its estimate of minutes, and that estimate."""
+    columns = row.split("|")
+    return columns[:5] + columns[6:], int(columns[5])
+
+
+@pytest.mark.parametrize("path", L.lessons(), ids=lambda path: path.stem)
+def test_the_instructors_page_knows_the_lesson(path):
+    """Points, minutes, and what depends on what, as they are worked out from the lesson."""
+    page = course_table.PAGE.read_text(encoding="utf-8").splitlines()
+    rows = [row for row in page if row.startswith(f"| `{path.stem}` |")]
+    (found, minutes), (expected, estimate) = split(rows[0]), split(course_table.lesson_row(path))
+    assert found == expected and abs(minutes - estimate) <= 20, WRITE
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork a process")
+    assert rows[1:] == course_table.exercise_rows(path), WRITE
+
+
+def test_the_instructors_page_lists_no_other_lesson():
+    page = course_table.PAGE.read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\d\d_\w+)`", page, flags=re.MULTILINE)) == set(lessons())
