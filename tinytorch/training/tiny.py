@@ -21,34 +21,42 @@ from .trainer import Trainer, TrainingConfig, load_checkpoint, next_batch, save_
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #606e15b9
 TINY = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=128, num_layers=4, num_heads=4, num_kv_heads=2,
                          intermediate_dim=352, max_seq_len=512)
-RECIPE = TrainingConfig(steps=2500, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
+RECIPE = TrainingConfig(steps=2100, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
 
 
 class TinyData:
-    """The texts of the recipe, all made at once from a seed; `batches` draws from them."""
-    story_rows, story_length, sum_rows = 6, 256, 80
+    """The texts of the recipe, all made at once from a seed; `batches` draws from them.
+
+    early: how many steps the first part takes. rows: (stories, sums) in a step of the first part, and of the second.
+    """
+    early, rows, length = 650, ((3, 112), (8, 48)), 256
 
     def __init__(self, seed=0, stories=40_000, sums=300_000):
         rng = random.Random(seed)
         self.ids = np.array(joined(make_story(rng) for _ in range(stories)))
-        ends = np.flatnonzero(self.ids == ByteTokenizer.eos_id)
-        self.starts = np.concatenate([ends, ends + 1])
+        self.ends = np.flatnonzero(self.ids == ByteTokenizer.eos_id)
+        self.starts = np.concatenate([self.ends, self.ends + 1])
         self.inputs, self.targets = sum_rows(make_sum(rng) for _ in range(sums))
 
-    def batches(self, rng):
-        """What a Trainer wants of its `make_batches`: one batch of stories, one of sums."""
-        rows = rng.choice(len(self.inputs), self.sum_rows)
-        return [next_batch(self.ids, self.story_rows, self.story_length, rng, self.starts),
-                (self.inputs[rows], self.targets[rows])]
+    def batches(self, rng, step):
+        """What a Trainer wants of its `make_batches` after `step` steps: one batch of stories, one of sums."""
+        early = step < self.early
+        story_rows, sum_rows = self.rows[0 if early else 1]
+        rows = rng.choice(len(self.inputs), sum_rows)
+        inputs, targets = self.inputs[rows], self.targets[rows]
+        if not early:
+            for array in (inputs, targets):
+                array[::2] = np.roll(array[::2], -1, axis=1)        # the <eos> at the beginning becomes one more behind the end
+        return [next_batch(self.ids, story_rows, self.length, rng, self.ends if early else self.starts), (inputs, targets)]
 
 
 def sum_rows(sums):
-    """Inputs and targets, (N, T) each, of texts such as "27+45=72", every other one without the <eos> before it.
+    """Inputs and targets, (N, T) each, of texts such as "27+45=72", each between two <eos>.
 
     Targets before the answer and behind the end are -100, so that they do not count.
     """
     tokenizer = ByteTokenizer()
-    texts = [tokenizer.encode(f"<eos>{text}<eos>")[i % 2:] for i, text in enumerate(sums)]
+    texts = [tokenizer.encode(f"<eos>{text}<eos>") for text in sums]
     equals, width = ord("="), max(map(len, texts))
     rows = np.full((len(texts), width), tokenizer.eos_id)
     counts = np.zeros((len(texts), width), bool)
@@ -111,7 +119,8 @@ def train_tiny(folder, say=lambda text: None, config=RECIPE, data=None, save_eve
     """
     folder = Path(folder)
     checkpoint = folder / "tiny-checkpoint.safetensors"
-    trainer = Trainer(Transformer(TINY, seed=0), (data or TinyData()).batches, config, data_id="tiny")
+    data = data or TinyData()
+    trainer = Trainer(Transformer(TINY, seed=0), lambda rng: data.batches(rng, trainer.step), config, data_id="tiny")
     if checkpoint.exists():
         load_checkpoint(trainer, checkpoint)
         say(f"going on after step {trainer.step}")
