@@ -331,8 +331,9 @@ gate, up = up, gate
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "y": "gate * sigmoid"})),
     Wrong("swiglu", "silu of both", says="silu was taken of both halves",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "y": "gate * sigmoid * up / (1 + np.exp(-up))"})),
-    Wrong("swiglu", "exp overflows", says="exp(-gate) overflows", body='''
-sigmoid = 1 / (1 + np.exp(-gate))
+    Wrong("swiglu", "exp overflows", says="infinity divided by infinity", body='''
+powers = np.exp(gate)
+sigmoid = powers / (1 + powers)
 
 def backward(grad):
     by_gate = grad * up * (sigmoid + gate * sigmoid * (1 - sigmoid))
@@ -351,6 +352,15 @@ return record(gate * sigmoid * up, backward, gate_up)
     Wrong("swiglu", "put together from silu", says="Write it as one",
           body="return silu(gate_up[..., :width]) * gate_up[..., width:]"),
     Right("swiglu", "sigmoid from tanh", body=SWIGLU.format(**SWIGLU_RIGHT)),
+    Right("swiglu", "exp that overflows to infinity, so that NumPy warns and the sigmoid is 0", body='''
+sigmoid = 1 / (1 + np.exp(-gate))
+
+def backward(grad):
+    by_gate = grad * up * (sigmoid + gate * sigmoid * (1 - sigmoid))
+    return np.concatenate([by_gate, grad * gate * sigmoid], axis=-1),
+
+return record(gate * sigmoid * up, backward, gate_up)
+'''),
     Right("swiglu", "exp of minus the absolute value", body='''
 small = np.exp(-np.abs(gate))
 sigmoid = np.where(gate >= 0, 1, small) / (1 + small)
@@ -460,6 +470,22 @@ def walk(name, value):
             yield from walk(name, item)
 
 yield from walk(prefix, self)
+'''}),
+    Wrong("modules", "prefix without a dot", says="A prefix is joined by a dot", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor) and id(value) not in seen:
+        seen.add(id(value))
+        yield prefix + name, value
+    elif isinstance(value, Module):
+        for key, item in vars(value).items():
+            yield from walk(f"{name}.{key}" if name else key, item)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from walk(f"{name}.{i}", item)
+
+yield from walk("", self)
 '''}),
     Wrong("modules", "prefix ignored", says="With prefix 'a.b' expected", body={0: '''
 seen = set()

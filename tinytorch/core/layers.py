@@ -233,7 +233,8 @@ class Module:
 def named_parameters(self, prefix=""):
     """Yield (name, Tensor) for every parameter, in the order in which the attributes were set.
 
-    Names are attribute names and list indices joined by dots, such as "blocks.0.attention.qkv.weight", after `prefix`.
+    Names are attribute names and list indices joined by dots, such as "blocks.0.attention.qkv.weight". A prefix that is
+    not empty comes before them, joined by a dot too.
     A Tensor that is reached twice comes once, under the first name.
     """
     ### BEGIN SOLUTION
