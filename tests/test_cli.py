@@ -1,4 +1,5 @@
 """The `tinytorch` command: what it writes, what it refuses, how it ends."""
+import io
 import json
 import os
 import signal
@@ -9,9 +10,12 @@ import pytest
 
 pytest.importorskip("gguf", reason="the extra 'pretrained' is not installed")
 
+from rich.console import Console
+
 from tests.tiny_gguf import tiny_config, write_tiny
-from tinytorch.cli import chart, main
-from tinytorch.generation.generate import Sampler, generate
+from tinytorch import cli
+from tinytorch.cli import Lane, chart, main, side_by_side
+from tinytorch.generation.generate import Sampler, generate, stream
 from tinytorch.models.pretrained import from_pretrained
 
 PROMPT = "tell the tale"
@@ -58,6 +62,67 @@ def test_generate_passes_sampling_options_on(capsys, path):
     expected = expected_text(path, PROMPT, 20, sampler=Sampler(temperature=0.9, top_k=40, top_p=0.95), seed=5)
     assert expected != expected_text(path, PROMPT, 20)
     assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20, *options)[1] == expected + "\n"
+
+
+def test_no_cache_really_runs_without(capsys, path, monkeypatch):
+    """Both ways write the same text, so look at what the loop is asked to do."""
+    asked = []
+    def spy(*arguments, use_cache=True, **options):
+        asked.append(use_cache)
+        return stream(*arguments, use_cache=use_cache, **options)
+    monkeypatch.setattr(cli, "stream", spy)
+    run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 3)
+    run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 3, "--no-cache")
+    assert asked == [True, False]
+
+
+def new_ids(path, count):
+    model, tokenizer = from_pretrained(path)
+    ids = tokenizer.encode(PROMPT)
+    return tokenizer, generate(model, ids, count)[len(ids):]
+
+
+def ending_at(path, folder, step):
+    """The same model, in a file that says that the id of this step ends a text; and the text until then."""
+    tokenizer, ids = new_ids(path, 20)
+    assert ids[step] not in ids[:step]
+    ending = write_tiny(folder / "ending.gguf", seed=SEED, tokenizer__ggml__eos_token_id=ids[step])
+    return str(ending), tokenizer.decode(ids[:step])
+
+
+def test_generate_stops_at_the_end_of_the_text(capsys, path, tmp_path):
+    ending, expected = ending_at(path, tmp_path, step=5)
+    assert run(capsys, "generate", PROMPT, "--model", ending, "--max-new-tokens", 20) == (0, expected + "\n", "")
+
+
+def test_demo_stops_at_the_end_of_the_text(capsys, path, tmp_path):
+    ending, _ = ending_at(path, tmp_path, step=5)
+    code, out, err = run(capsys, "demo", "--json", "--prompt", PROMPT, "--model", ending, "--max-new-tokens", 20)
+    assert (code, err, json.loads(out)["new_tokens"]) == (0, "", 5)
+
+
+def test_demo_of_a_text_that_ends_at_once(capsys, path, tmp_path):
+    ending, _ = ending_at(path, tmp_path, step=0)
+    code, out, err = run(capsys, "demo", "--prompt", PROMPT, "--model", ending, "--max-new-tokens", 20)
+    assert (code, out) == (2, "") and "nothing to race" in err and err.count("\n") == 1
+
+
+def test_an_unfinished_letter_is_shown(capsys, path):
+    """A text that is cut off in the middle of a letter ends with the sign for a letter that is none."""
+    tokenizer, ids = new_ids(path, 40)
+    count = next(n for n in range(1, 41) if 0xC2 <= tokenizer.token_bytes[ids[n - 1]][-1] <= 0xF4)
+    _, out, _ = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", count)
+    assert out == tokenizer.decode(ids[:count]) + "\n" and out.endswith("\ufffd\n")
+
+
+@pytest.mark.parametrize("text", ["[INST] hi [/INST]", "a[i] = 3", ":smile:", "[/x]", "[bold]loud[/bold]"])
+def test_panels_show_the_text_as_it_is(text):
+    """What a model writes is no markup."""
+    lane = Lane("with cache", iter(()), None)
+    lane.text = text
+    console = Console(file=io.StringIO(), width=80)
+    console.print(side_by_side([lane], console))
+    assert text in console.file.getvalue()
 
 
 def test_chat_uses_the_template(capsys, path):
@@ -153,8 +218,10 @@ def test_models_that_cannot_be_loaded(capsys, command, model, says):
     assert err.startswith("tinytorch: ") and err.count("\n") == 1 and says in err
 
 
-def test_too_long_for_the_model(capsys, path):
-    code, out, err = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 1000)
+@pytest.mark.parametrize("command", [["generate", PROMPT], ["demo"]])
+@pytest.mark.parametrize("count", [1000, 10**9])
+def test_too_long_for_the_model(capsys, path, command, count):
+    code, out, err = run(capsys, *command, "--model", path, "--max-new-tokens", count)
     assert code == 2 and out == "" and "max_seq_len" in err and err.count("\n") == 1
 
 

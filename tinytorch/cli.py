@@ -22,6 +22,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from .course import app as course_app, own_command
 from .generation.generate import Sampler, stream
@@ -31,7 +32,7 @@ from .models.pretrained import from_pretrained
 # %% ../modules/source/90_cli/90_cli.ipynb #c7113b4a
 def load(name):
     """Model and tokenizer by name or path, with a progress bar on standard error."""
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"Loading {name}", total=None)
@@ -136,7 +137,7 @@ def side_by_side(lanes, console):
     grid = Table.grid(expand=True)
     for lane in lanes:
         grid.add_column(ratio=1)
-    grid.add_row(*(Panel(lane.text, title=lane.title, box=box.ASCII if plain else box.ROUNDED,
+    grid.add_row(*(Panel(Text(lane.text), title=lane.title, box=box.ASCII if plain else box.ROUNDED,
                          subtitle=f"{len(lane.ids)} tokens, {lane.tokens_per_second:.1f} per second") for lane in lanes))
     return grid
 
@@ -189,7 +190,8 @@ def demo(
     check_arguments(prompt, max_new_tokens)
     language_model, tokenizer = load(model)
     ids = tokenizer.encode(prompt)
-    cache = KVCache.for_model(language_model, max_seq_len=len(ids) + max_new_tokens - 1)
+    slots = min(len(ids) + max_new_tokens - 1, language_model.config.max_seq_len)        # more than that, stream refuses
+    cache = KVCache.for_model(language_model, max_seq_len=slots)
     options = {"stop": end_of_text(tokenizer)}
     lanes = [Lane("without cache", stream(language_model, ids, max_new_tokens, use_cache=False, **options), tokenizer.text_stream()),
              Lane("with cache", stream(language_model, ids, max_new_tokens, cache=cache, **options), tokenizer.text_stream())]
@@ -197,8 +199,10 @@ def demo(
     watch(lanes, Console(stderr=as_json))
 
     uncached, cached = lanes
+    if not (uncached.ids or cached.ids):
+        raise Refused("The model ends its text right after this prompt, so there is nothing to race. Try another prompt.")
     same = uncached.ids == cached.ids
-    speed_up = uncached.seconds / cached.seconds
+    speed_up = uncached.seconds / cached.seconds if cached.ids else 0.0
     memory = cache.get_memory_usage()["total_mb"]
     if as_json:
         print(json.dumps({"model": model, "prompt_tokens": len(ids), "new_tokens": len(cached.ids), "same_tokens": same,
