@@ -77,6 +77,12 @@ def cell_named(nb, name):
     return next(cell for cell in nb.cells if L.grading(cell).get("grade_id") == name)
 
 
+def imports(nb):
+    """The modules of tinytorch that the cells of a notebook import."""
+    return {node.module for cell in nb.cells if cell.cell_type == "code" for node in ast.walk(ast.parse(cell.source))
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("tinytorch.")}
+
+
 def solution(name, lesson=LESSON):
     return cell_named(L.read(lessons()[lesson]), name).source
 
@@ -117,6 +123,9 @@ def test_start_makes_release_notebooks_and_a_package(made):
     assert (made / "README.md").is_file()
     built = {path.relative_to(made).as_posix() for path in (made / "tinytorch").rglob("*.py")}
     assert {module.replace(".", "/") + ".py" for module, notebook in built_by().items() if notebook < "90"} <= built
+    for path in lessons().values():                             # what a notebook imports, a kernel finds there
+        for module in imports(L.read(path)):
+            assert module.replace(".", "/") + ".py" in built, f"{path.stem} imports {module}"
 
 
 def test_start_refuses_a_folder_that_is_not_empty(tmp_path):
@@ -261,11 +270,8 @@ def test_lessons_import_only_earlier_ones():
     """So that no lesson is refused what it needs while it is checked."""
     number = built_by()
     for path in L.lessons():
-        for cell in L.read(path).cells:
-            if cell.cell_type == "code":
-                for node in ast.walk(ast.parse(cell.source)):
-                    if isinstance(node, ast.ImportFrom) and node.module in number:
-                        assert not path.stem <= number[node.module] < "90", f"{path.stem} imports {node.module}"
+        for module in imports(L.read(path)):
+            assert not path.stem <= number[module] < "90", f"{path.stem} imports {module}"
 
 
 def test_the_guard_knows_every_module():

@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['PACKAGE', 'STUB', 'MARK', 'SETTINGS', 'README', 'app', 'CourseError', 'lessons', 'find_lesson', 'built_by', 'file_of',
-           'is_solved', 'ImportTable', 'import_table', 'Guard', 'guard', 'is_guarded', 'digest', 'Workspace',
+           'given', 'is_solved', 'ImportTable', 'import_table', 'Guard', 'guard', 'is_guarded', 'digest', 'Workspace',
            'need_grading', 'export', 'start', 'check_lesson', 'check', 'solve', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -65,6 +66,12 @@ def built_by(package=PACKAGE):
 
 def file_of(module, package):
     return Path(package, *module.split(".")[1:]).with_suffix(".py")
+
+
+def given():
+    """The modules that lessons import and no lesson builds; a workspace gets them as they are."""
+    text = "".join(path.read_text(encoding="utf-8") for path in lessons().values())
+    return [module for module, notebook in built_by().items() if notebook >= "90" and f"from {module} import" in text]
 
 
 def is_solved(path):
@@ -187,24 +194,21 @@ README = """\
 Each notebook here is a lesson. You fill in the exercises, and the notebooks become your own package `tinytorch`.
 
 1. Open a lesson: `jupyter lab {first}.ipynb`. Read it from the top and run each cell (Shift+Enter).
-2. An exercise is a cell that ends in `raise NotImplementedError("Write this exercise here.")`. Write your code in
-   place of that line. The cell below it is its self-check: run it. It prints one line when your answer is right;
-   otherwise it says what it expected, what came, and which mistake usually does that.
-3. Save the notebook. Then run in this folder:
+2. Where `raise NotImplementedError("Write this exercise here.")` stands, write your code in place of that line. An
+   exercise may have several such lines. The cell below it is its self-check: run it. It prints one line when your answer
+   is right; otherwise it says what it expected, what came, and which mistake usually does that.
+3. Save the notebook and run `tinytorch course check {number}` in this folder. It runs all checks of the lesson in a fresh
+   kernel, so that nothing depends on the order in which you ran the cells.
+4. Run `nbdev_export` in this folder. It writes your code into the folder `tinytorch`, from where the later lessons import
+   it. (`tinytorch course check` has done it already.) If another notebook is open, restart its kernel to see the new code.
 
-```
-tinytorch course check {number}
-```
+More commands, all for this folder:
 
-   It runs all checks of the lesson in a fresh kernel, so that nothing depends on the order in which you ran the cells.
-4. Run `nbdev_export`. It writes your code into the folder `tinytorch`, from where the later lessons import it.
-   (`tinytorch course check` does it for you.)
-
-If a kernel was open in another notebook, restart it to see the new code.
-
-    tinytorch course status       how far you are
-    tinytorch course solve {number}     put the reference solution of a lesson in place; yours is kept beside it
-    tinytorch demo                run a real model on your own package
+| Command | What it does |
+|---|---|
+| `tinytorch course status` | shows how far you are |
+| `tinytorch course solve {number}` | puts the reference solution of a lesson in place; your notebook is kept beside it |
+| `tinytorch demo` | runs a real model on your own package |
 
 Leave the self-checks as they are: checking and grading always use the original ones.
 """
@@ -300,6 +304,10 @@ def start(
     (folder / "README.md").write_text(README.format(first=first, number=first[:2]), encoding="utf-8")
     if problem := export(folder):
         raise CourseError(f"The workspace is made, but nbdev_export fails in it: {problem}")
+    for module in given():
+        target = file_of(module, workspace.package)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file_of(module, PACKAGE), target)
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
     print(f"    cd {folder}")
     print(f"    jupyter lab {first}.ipynb")
