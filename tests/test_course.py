@@ -189,6 +189,17 @@ def test_check_passes_right_answers_and_status_remembers(workspace):
     assert states["04_transformer"] == "not checked"
 
 
+def test_check_of_everything_runs_only_what_was_begun(workspace):
+    """And a lesson that came solved is no changed one, although its checks hold hidden tests."""
+    assert tinytorch(workspace, "course", "solve", "06")[0] == 0
+    code, out, _ = tinytorch(workspace, "course", "check")
+    assert code == 1
+    assert out.splitlines() == [
+        f"{lesson}: {'the reference solution' if lesson < LESSON or lesson[:2] == '06' else 'not begun'}" for lesson in lessons()]
+    code, out, _ = tinytorch(workspace, "course", "check", "06")
+    assert code == 0 and "changed" not in out
+
+
 def test_check_says_what_is_wrong(workspace):
     wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")
 

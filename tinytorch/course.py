@@ -357,7 +357,9 @@ def check(
     chosen = [find_lesson(module)] if module else list(lessons())
     all_passed = True
     for lesson in chosen:
-        if not module and need_grading().is_untouched(lesson, workspace.notebook(lesson)):
+        if not module and digest(workspace.notebook(lesson)) == digest(lessons()[lesson]):
+            print(f"{lesson}: the reference solution")
+        elif not module and need_grading().is_untouched(lesson, workspace.notebook(lesson)):
             print(f"{lesson}: not begun")
             all_passed = False
         else:

@@ -2,11 +2,13 @@
 
 # %% auto #0
 __all__ = ['NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'read', 'text', 'marks', 'is_check', 'is_fixed', 'is_measuring',
-           'configure', 'release', 'handed_out', 'is_untouched', 'restore', 'RestoreCells', 'error_output',
-           'guard_cell', 'failure', 'LessonExecute', 'export_each', 'Result', 'words', 'check', 'result_of']
+           'configure', 'release', 'handed_out', 'is_untouched', 'without_hidden_tests', 'restore', 'RestoreCells',
+           'error_output', 'guard_cell', 'failure', 'LessonExecute', 'export_each', 'Result', 'words', 'check',
+           'result_of']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import copy
+import re
 import tempfile
 import time
 from dataclasses import dataclass
@@ -91,6 +93,10 @@ def is_untouched(lesson, path):
         cell.source for cell in now.cells if cell.cell_type == "code"]
 
 # %% ../modules/source/93_grading/93_grading.ipynb #5c611397
+def without_hidden_tests(source):
+    return re.sub(r"[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", "", source, flags=re.DOTALL).strip()
+
+
 def restore(nb, original):
     """Put the locked cells of `original` back into `nb`. Returns what had happened: {grade_id: "changed" or "deleted"}."""
     found = {}
@@ -105,7 +111,7 @@ def restore(nb, original):
             here[name] = copy.deepcopy(cell)
             place = next((i + 1 for i, other in enumerate(nb.cells) if other is previous), 0)
             nb.cells.insert(place, here[name])
-        elif is_fixed(cell) and here[name].source.strip() != cell.source.strip():
+        elif is_fixed(cell) and without_hidden_tests(here[name].source) != without_hidden_tests(cell.source):
             found[name] = "changed"
             here[name].source, here[name].cell_type = cell.source, cell.cell_type
         previous = here.get(name, previous)
