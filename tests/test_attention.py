@@ -19,7 +19,7 @@ from tinytorch.core.attention import (
     split_heads,
     visible,
 )
-from tinytorch.core.tensor import Tensor, check_gradients, no_grad
+from tinytorch.core.tensor import Tensor, check_gradients, no_grad, record
 
 HEADS = pytest.mark.parametrize("heads, kv_heads", [(4, 4), (6, 2), (4, 1), (1, 1)], ids=["MHA", "GQA", "MQA", "one"])
 
@@ -73,6 +73,20 @@ def slow_attention(query, key, value, mask=None):
         for e, s in zip(exps, seen):
             out[b, h, t] += e / math.fsum(exps) * value[b, kv, s].astype(np.float64)
     return out
+
+
+def sent_back(function, *arrays):
+    """The gradients as the function itself sends them back, before backward casts them for `.grad`."""
+    sent = {}
+
+    def watched(number, leaf):
+        def backward(grad):
+            sent[number] = grad
+            return (grad,)
+        return record(leaf.data, backward, leaf)
+    out = function(*(watched(i, Tensor(a, requires_grad=True, dtype=a.dtype)) for i, a in enumerate(arrays)))
+    out.backward(np.ones(out.shape, out.dtype))
+    return [sent[i] for i in range(len(arrays))]
 
 
 class FakeLayer:
@@ -186,6 +200,44 @@ def test_rotary_gradient():
     positions = np.array([[3, 0, 11], [1, 2, -1]])
     rotation = Rotary(6, 16)(positions)
     check_gradients(lambda x: apply_rotary(x, rotation), draw(2, 2, 3, 6, dtype=np.float64))
+
+
+def test_rotary_gradient_of_a_sum():
+    """The gradient of a sum is one number, repeated without memory of its own; no view can read that as pairs."""
+    x = Tensor(draw(1, 1, 1, 2), requires_grad=True)
+    position = np.array([[3]])
+    apply_rotary(x, Rotary(2, 8)(position)).sum().backward()
+    np.testing.assert_allclose(x.grad, slow_rotary(np.ones((1, 1, 1, 2)), -position, 10000.0), atol=1e-6)
+
+
+def test_backward_leaves_the_gradient_it_is_given_alone():
+    """An addition hands the same array to both of its parts."""
+    x, other = (Tensor(np.ones((1, 1, 1, 2)), requires_grad=True) for _ in range(2))
+    cases = {"rotary": lambda: apply_rotary(x, Rotary(2, 8)(np.array([[3]]))),
+             "attention": lambda: scaled_dot_product_attention(x, x, x),
+             "split": lambda: split_heads(x.reshape(1, 1, 2), 1, 0)[0],
+             "merge": lambda: merge_heads(x).reshape(1, 1, 1, 2)}
+    for name, function in cases.items():
+        other.grad = None
+        (function() + other).backward(np.full((1, 1, 1, 2), 7, np.float32))
+        np.testing.assert_array_equal(other.grad, np.full((1, 1, 1, 2), 7), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_operation_sends_back_the_dtype_of_its_input(dtype):
+    rotation = Rotary(2, 8)(np.array([[3]]))
+    x, wide = draw(1, 1, 1, 2, dtype=dtype), draw(1, 1, 6, dtype=dtype)
+    for function, arrays in ((lambda x: apply_rotary(x, rotation), [x]), (merge_heads, [x]),
+                             *((lambda x, i=i: split_heads(x, 1, 1)[i], [wide]) for i in range(3)),
+                             (scaled_dot_product_attention, [x, x, x])):
+        assert [grad.dtype for grad in sent_back(function, *arrays)] == [dtype] * len(arrays)
+
+
+def test_numpy_scalars_among_the_arguments_bring_no_float64():
+    module = Attention(4, 1, 1, 2, Rotary(2, 8, base=np.float64(100)), np.random.default_rng(0), out_std=np.float64(0.1))
+    assert module.rotary.table.dtype == np.complex64
+    assert all(parameter.dtype == np.float32 for parameter in module.parameters())
+    assert module(Tensor(draw(1, 1, 4)), np.array([[3]])).dtype == np.float32
 
 
 def test_rotary_refuses():
@@ -302,6 +354,18 @@ def test_huge_scores_neither_overflow_nor_warn(size):
     q, k, v = draw(1, 2, 3, 4) * np.float32(size), draw(1, 1, 3, 4, seed=1), draw(1, 1, 3, 4, seed=2)
     out = scaled_dot_product_attention(Tensor(q), Tensor(k), Tensor(v), causal(3, 3)).data
     np.testing.assert_allclose(out, slow_attention(q, k, v, causal(3, 3)), atol=1e-5)
+
+
+def test_a_hidden_key_never_wins():
+    """However low the score of the visible key is."""
+    q, k, v = (np.array(rows, np.float32)[None, None] for rows in ([[1e15]], [[-1e15], [0]], [[3], [5]]))
+    assert scaled_dot_product_attention(Tensor(q), Tensor(k), Tensor(v), np.array([[[True, False]]])).data.item() == 3
+
+
+@pytest.mark.parametrize("mask", [None, np.ones((1, 1, 1), bool)], ids=["no mask", "mask"])
+def test_a_real_nan_is_not_hidden(mask):
+    q, v = np.full((1, 1, 1, 1), np.nan, np.float32), np.ones((1, 1, 1, 1), np.float32)
+    assert np.isnan(scaled_dot_product_attention(Tensor(q), Tensor(v), Tensor(v), mask).data.item())
 
 
 def test_hidden_keys_have_no_influence():

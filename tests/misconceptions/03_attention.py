@@ -71,6 +71,40 @@ def turn(array, rotation):
 
 return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
 '''),
+    Wrong("apply_rotary", "reads any array as complex numbers", says="np.ascontiguousarray before the view", body='''
+def turn(array, rotation):
+    pairs = array.view(COMPLEX[array.dtype])
+    return (pairs * rotation.astype(pairs.dtype)).view(array.dtype)
+
+return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
+'''),
+    Wrong("apply_rotary", "only the input is made contiguous", says="forwards and backwards", body='''
+pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
+
+def backward(grad):
+    back = grad.view(COMPLEX[grad.dtype]) * rotation.conj().astype(pairs.dtype)
+    return (back.view(grad.dtype),)
+return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), backward, x)
+'''),
+    Wrong("apply_rotary", "the gradient is float64", says="must stay float32", body='''
+def turn(array, cos, sin):
+    out = np.empty(array.shape)
+    out[..., 0::2] = array[..., 0::2] * cos - array[..., 1::2] * sin
+    out[..., 1::2] = array[..., 0::2] * sin + array[..., 1::2] * cos
+    return out
+
+cos, sin = rotation.real, rotation.imag
+return record(turn(x.data, cos, sin).astype(x.dtype), lambda grad: (turn(grad, cos, -sin),), x)
+'''),
+    Wrong("apply_rotary", "turns the gradient in place", says="wrote into the gradient", body='''
+pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
+
+def backward(grad):
+    back = np.ascontiguousarray(grad).view(pairs.dtype)
+    back *= rotation.conj().astype(pairs.dtype)
+    return (back.view(grad.dtype),)
+return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), backward, x)
+'''),
     Right("apply_rotary", "with cos and sin", body='''
 cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
 
@@ -292,6 +326,52 @@ weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
 total = weights.sum(axis=-1, keepdims=True)
 return (weights @ value / total).reshape(B, H, T, D), weights, total
 '''),
+    Wrong("grouped_attention", "hides with -1e4", says="the hidden key won", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    scores = np.where(seen, scores, query.dtype.type(-1e4))
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+if mask is not None:
+    weights = weights * seen.any(axis=-1, keepdims=True)
+weights = weights.reshape(B, Hkv, group * T, S)
+total = weights.sum(axis=-1, keepdims=True)
+total[total == 0] = 1
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "hides with -1e9, empty rows by hand", says="-1e9 may be above a visible one", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    scores = np.where(seen, scores, query.dtype.type(-1e9))
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+if mask is not None:
+    weights = weights * seen.any(axis=-1, keepdims=True)
+weights = weights.reshape(B, Hkv, group * T, S)
+total = weights.sum(axis=-1, keepdims=True)
+total[total == 0] = 1
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "lets NaN happen and clears every NaN away", says="the NaN was hidden", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores, query.dtype.type(-np.inf))
+scores = scores.reshape(B, Hkv, group * T, S)
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+weights = np.nan_to_num(weights / weights.sum(axis=-1, keepdims=True))
+return (weights @ value).reshape(B, H, T, D), weights, np.ones((B, Hkv, group * T, 1), query.dtype)
+'''),
+    Wrong("grouped_attention", "clears NaN away after np.exp", says="np.nan_to_num wipes away every NaN", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores, query.dtype.type(-np.inf))
+scores = scores.reshape(B, Hkv, group * T, S)
+weights = np.nan_to_num(np.exp(scores - scores.max(axis=-1, keepdims=True)))
+total = np.maximum(weights.sum(axis=-1, keepdims=True), np.finfo(query.dtype).tiny)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
     Wrong("grouped_attention", "does not subtract the largest score", says="Subtract the largest score", body='''
 scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
 if mask is not None:
@@ -338,15 +418,17 @@ for b in range(B):
         out[b, h] = weights[b, h] @ value[b, k] / total[b, h]
 return out, weights.reshape(B, Hkv, group * T, S), total.reshape(B, Hkv, group * T, 1)
 '''),
-    Right("grouped_attention", "lets NaN happen and clears it away", body='''
+    Right("grouped_attention", "hides with the lowest float, then clears the rows that see nothing", body='''
 scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
 if mask is not None:
-    mask = mask[:, None] if mask.ndim == 3 else mask
-    scores = np.where(mask[:, :, None], scores, query.dtype.type(-np.inf))
-scores = scores.reshape(B, Hkv, group * T, S)
-weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-weights = np.nan_to_num(weights / weights.sum(axis=-1, keepdims=True))
-return (weights @ value).reshape(B, H, T, D), weights, np.ones((B, Hkv, group * T, 1), query.dtype)
+    mask = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    scores = np.where(mask, scores, np.finfo(query.dtype).min)
+shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+shares = shares / shares.sum(axis=-1, keepdims=True)
+if mask is not None:
+    shares = np.where(mask.any(axis=-1, keepdims=True), shares, query.dtype.type(0))
+shares = shares.reshape(B, Hkv, group * T, S)
+return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T, 1), query.dtype)
 '''),
 ]
 
@@ -407,6 +489,25 @@ return x.sum(axis=1)
 '''}),
     Wrong("heads", "merges the array and loses the gradient", says="gradient was lost", body={1: '''
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), None)
+'''}),
+    Wrong("heads", "the gradient of split_heads is float64", says="comes back as float64", body={0: '''
+heads = x.data.reshape(B, T, total, width // total).swapaxes(1, 2)
+
+def part(start, stop):
+    def backward(grad):
+        whole = np.zeros(x.shape)
+        whole.reshape(B, T, total, -1)[:, :, start:stop] = grad.swapaxes(1, 2)
+        return (whole,)
+    return record(heads[:, start:stop], backward, x)
+return part(0, num_heads), part(num_heads, num_heads + num_kv_heads), part(num_heads + num_kv_heads, total)
+'''}),
+    Wrong("heads", "the gradient of merge_heads is float64", says="must stay float32", body={1: '''
+def backward(grad):
+    whole = np.zeros((B, H, T, D))
+    for h in range(H):
+        whole[:, h] = grad[:, :, h * D:(h + 1) * D]
+    return (whole,)
+return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), backward, x)
 '''}),
     Right("heads", "with the operations of Tensor", body={0: '''
 heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)
@@ -535,6 +636,57 @@ if cache is not None:
     key, value = cache.update(layer_idx, key, value, positions)
     mask = cache_mask(positions, cache.layers[layer_idx])
 return merge_heads(scaled_dot_product_attention(query, key, value, mask))
+'''),
+    Wrong("attention", "no mask for a single query", says="read the padding", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
+rotation = self.rotary(positions)
+query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+mask = visible(positions, positions)
+if cache is not None:
+    key, value = cache.update(layer_idx, key, value, positions)
+    mask = None if positions.shape[1] == 1 else visible(positions, cache.layers[layer_idx].positions)
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
+'''),
+    Wrong("attention", "no mask for a single query, with window and sinks", says="looks at `padded`", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
+rotation = self.rotary(positions)
+query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+mask = visible(positions, positions)
+if cache is not None:
+    key, value = cache.update(layer_idx, key, value, positions)
+    layer = cache.layers[layer_idx]
+    mask = None if x.shape[1] == 1 else visible(positions, layer.positions, layer.window, layer.sinks)
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
+'''),
+    Wrong("attention", "forgets the window of the cache", says="window and sinks on to visible", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
+rotation = self.rotary(positions)
+query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+mask = visible(positions, positions)
+if cache is not None:
+    key, value = cache.update(layer_idx, key, value, positions)
+    mask = visible(positions, cache.layers[layer_idx].positions)
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
+'''),
+    Wrong("attention", "forgets the sinks of the cache", says="window and sinks on to visible", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
+rotation = self.rotary(positions)
+query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+mask = visible(positions, positions)
+if cache is not None:
+    key, value = cache.update(layer_idx, key, value, positions)
+    mask = visible(positions, cache.layers[layer_idx].positions, cache.layers[layer_idx].window)
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
+'''),
+    Wrong("attention", "no mask with a cache", says="the mask that cache_mask gives", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
+rotation = self.rotary(positions)
+query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
+mask = visible(positions, positions)
+if cache is not None:
+    key, value = cache.update(layer_idx, key, value, positions)
+    mask = None
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
 '''),
     Right("attention", "always a mask, from the positions in the cache", body='''
 query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
