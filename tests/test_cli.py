@@ -125,6 +125,26 @@ def test_panels_show_the_text_as_it_is(text):
     assert text in console.file.getvalue()
 
 
+def test_a_small_terminal_sees_the_newest_lines():
+    lane = Lane("with cache", iter(()), None)
+    lane.text = "\n".join(f"line {i}" for i in range(50))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(side_by_side([lane], console, lines=5))
+    shown = [i for i in range(50) if f"line {i} " in console.file.getvalue()]
+    assert shown == [45, 46, 47, 48, 49]
+
+
+def test_options_without_effect_are_mentioned(capsys, path):
+    for options, noted in (["--seed", 3], True), (["--top-p", 0.5], True), ([], False), (["--seed", 3, "--temperature", 1], False):
+        code, _, err = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 2, *options)
+        assert code == 0 and ("change nothing" in err) == noted
+
+
+def test_version(capsys):
+    from tinytorch import __version__
+    assert run(capsys, "--version") == (0, f"tinytorch {__version__}\n", "")
+
+
 def test_chat_uses_the_template(capsys, path):
     _, tokenizer = from_pretrained(path)
     expected = expected_text(path, tokenizer.chat([{"role": "user", "content": PROMPT}]), 12)
@@ -153,7 +173,7 @@ def test_demo_prints_figures_for_scripts(capsys, path):
 def test_demo_prints_text_figures_and_chart(capsys, path):
     code, out, err = run(capsys, "demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)
     assert (code, err) == (0, "")
-    for part in ("without cache", "with cache", "same tokens:   yes (10 new", "tokens per second", "speed-up:", "cache memory:",
+    for part in ("without cache", "with cache", "same tokens:   yes (10 new tokens", PROMPT, "tokens per second", "speed-up:", "cache memory:",
                  "ms per token", "new token"):
         assert part in out
 
@@ -174,7 +194,7 @@ def test_demo_says_when_the_tokens_differ(capsys, path, monkeypatch):
 def test_chart_puts_values_where_they_belong():
     lines = chart({"o": [99, 10, 5, 0], "+": [99, 0, 0, 0]}, width=3, height=3).split("\n")
     assert [line.split("|")[1] for line in lines if "|" in line] == ["o  ", " o ", "+++"]
-    assert lines[1].split("|")[0].strip() == "10.0"             # the first value is left out: it includes the prompt
+    assert lines[1].split("|")[0].strip() == "10"             # the first value is left out: it includes the prompt
     assert chart({"o": [99]}) == ""
 
 
@@ -186,11 +206,12 @@ def test_chart_puts_values_where_they_belong():
     (["generate", "hi", "--max-new-tokens", "many"], "--max-new-tokens"),
     (["generate", "hi", "--temperature", "-0.5"], "temperature is -0.5"),
     (["generate", "hi", "--temperature", "nan"], "temperature is nan"),
-    (["generate", "hi", "--top-p", "1.5"], "top_p is 1.5"),
-    (["generate", "hi", "--top-p", "-0.1"], "top_p is -0.1"),
-    (["generate", "hi", "--top-k", "0"], "top_k is 0"),
+    (["generate", "hi", "--top-p", "1.5"], "--top-p is 1.5, but it must be a number from 0 to 1."),
+    (["generate", "hi", "--top-p", "-0.1"], "--top-p is -0.1"),
+    (["generate", "hi", "--top-k", "0"], "--top-k is 0"),
     (["generate", "hi", "--seed", "-1"], "--seed is -1"),
     (["generate", "hi", "--bogus"], "--bogus"),
+    (["generate", "caf\udce9"], "encoding"),
     (["generate"], "prompt"),
     (["demo", "--prompt", ""], "prompt is empty"),
     (["demo", "--max-new-tokens", "0"], "--max-new-tokens is 0"),

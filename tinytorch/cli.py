@@ -2,11 +2,12 @@
 
 # %% auto #0
 __all__ = ['app', 'ModelOption', 'UsageError', 'STOPPED', 'load', 'Refused', 'check_arguments', 'end_of_text', 'encode',
-           'generate_command', 'Lane', 'race', 'side_by_side', 'watch', 'chart', 'demo', 'Interrupts', 'follow',
-           'train', 'main']
+           'print_version', 'options', 'generate_command', 'Lane', 'race', 'side_by_side', 'watch', 'chart', 'demo',
+           'Interrupts', 'follow', 'train', 'main']
 
 # %% ../modules/source/90_cli/90_cli.ipynb #13be1e1a
 import json
+import math
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from . import __version__
 from .course import app as course_app, own_command
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
@@ -47,6 +49,8 @@ def check_arguments(prompt, max_new_tokens):
     """Raise Refused for what can be known to be wrong before a model is loaded."""
     if not prompt.strip():
         raise Refused("The prompt is empty; write at least one word.")
+    if any("\ud800" <= letter <= "\udfff" for letter in prompt):        # what Python makes of bytes that it cannot read
+        raise Refused("The prompt is not valid text in the terminal's encoding. Write it in UTF-8.")
     if max_new_tokens < 1:
         raise Refused(f"--max-new-tokens is {max_new_tokens}; it must be at least 1.")
 
@@ -62,7 +66,21 @@ def encode(tokenizer, prompt, chat):
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2b260775
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
+                  context_settings={"help_option_names": ["-h", "--help"]},
                   help="A small language model library in NumPy, with a KV cache.")
+
+
+def print_version(asked):
+    if asked:
+        print(f"tinytorch {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def options(version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True,
+                                                  help="Print the version and end.")] = False):
+    """What stands before a command."""
+
 
 ModelOption = Annotated[str, typer.Option("--model", help="smollm2, or the path of a .gguf file or of a model that `tinytorch train` wrote.")]
 
@@ -83,7 +101,12 @@ def generate_command(
     check_arguments(prompt, max_new_tokens)
     if seed is not None and seed < 0:
         raise Refused(f"--seed is {seed}; it must not be negative.")
-    sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
+    try:
+        sampler = Sampler(temperature=temperature, top_k=top_k, top_p=top_p)
+    except ValueError as error:                                     # it names arguments as Python does
+        raise Refused("--" + str(error).replace("_", "-").replace(", or None (off)", ""))
+    if temperature == 0 and not (top_k is top_p is seed is None):
+        print("Note: --top-k, --top-p and --seed change nothing at --temperature 0.", file=sys.stderr)
     language_model, tokenizer = load(model)
     decoder = tokenizer.text_stream()
     steps = stream(language_model, encode(tokenizer, prompt, chat), max_new_tokens, use_cache=not no_cache,
@@ -131,14 +154,19 @@ def race(lanes, draw):
         draw()
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2922ffba
-def side_by_side(lanes, console):
-    """A table with one panel per lane: what it has written and how fast."""
+def side_by_side(lanes, console, lines=None):
+    """A table with one panel per lane: what it has written and how fast. `lines`: show only the last so many."""
     plain = console.is_dumb_terminal or not console.encoding.startswith("utf")
     grid = Table.grid(expand=True)
+    panels = []
     for lane in lanes:
         grid.add_column(ratio=1)
-    grid.add_row(*(Panel(Text(lane.text), title=lane.title, box=box.ASCII if plain else box.ROUNDED,
-                         subtitle=f"{len(lane.ids)} tokens, {lane.tokens_per_second:.1f} per second") for lane in lanes))
+        text = Text(lane.text)
+        if lines is not None:
+            text = Text("\n").join(text.wrap(console, max(1, console.width // len(lanes) - 4))[-lines:])
+        panels.append(Panel(text, title=lane.title, box=box.ASCII if plain else box.ROUNDED,
+                            subtitle=f"{len(lane.ids)} tokens, {lane.tokens_per_second:.1f}/s"))
+    grid.add_row(*panels)
     return grid
 
 
@@ -152,20 +180,23 @@ def watch(lanes, console):
         def draw():
             nonlocal drawn
             if time.perf_counter() - drawn > 0.1:
-                live.update(side_by_side(lanes, console), refresh=True)
+                live.update(side_by_side(lanes, console, lines=max(1, console.height - 3)), refresh=True)
                 drawn = time.perf_counter()
         race(lanes, draw)
 
 
-def chart(series, width=64, height=12):
+def chart(series, width=64, height=11):
     """A plain-text chart: milliseconds per token against position.
 
     series: {mark: list of values}, a one-letter mark for each line. The first value, which includes the prompt, is left out.
+    The scale ends at a round number. "" if there is nothing to draw.
     """
     series = {mark: values[1:] for mark, values in series.items() if len(values) > 1}
     if not series:
         return ""
-    top = max(max(values) for values in series.values())
+    highest = max(max(values) for values in series.values())
+    power = 10 ** math.floor(math.log10(highest))
+    top = next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
     longest = max(len(values) for values in series.values())
     canvas = [[" "] * width for _ in range(height)]
     for mark, values in series.items():
@@ -174,7 +205,7 @@ def chart(series, width=64, height=12):
             if part := values[first:last]:
                 row = round((height - 1) * (1 - sum(part) / len(part) / top))
                 canvas[row][column] = mark
-    rows = [f"{top * (1 - i / (height - 1)):8.1f} |{''.join(line)}" for i, line in enumerate(canvas)]
+    rows = [f"{top * (1 - i / (height - 1)):8.{0 if top >= 10 else 2}f} |{''.join(line)}" for i, line in enumerate(canvas)]
     return "\n".join(["      ms per token", *rows, " " * 9 + "+" + "-" * width,
                       f"{'2':>11}{longest + 1:>{width - 1}}", f"{'new token':>{10 + width // 2}}"])
 
@@ -196,7 +227,12 @@ def demo(
     lanes = [Lane("without cache", stream(language_model, ids, max_new_tokens, use_cache=False, **options), tokenizer.text_stream()),
              Lane("with cache", stream(language_model, ids, max_new_tokens, cache=cache, **options), tokenizer.text_stream())]
 
-    watch(lanes, Console(stderr=as_json))
+    try:
+        watch(lanes, Console(stderr=as_json or not sys.stdout.isatty()))
+    except KeyboardInterrupt:
+        if not as_json:
+            Console().print(side_by_side(lanes, Console()))         # what there was to see until then
+        raise
 
     uncached, cached = lanes
     if not (uncached.ids or cached.ids):
@@ -210,15 +246,17 @@ def demo(
                           "cache_mb": memory}))
     else:
         console = Console()
+        print(prompt)
         console.print(side_by_side(lanes, console))
-        print(f"same tokens:   {'yes' if same else 'no'} ({len(cached.ids)} new, after a prompt of {len(ids)})")
+        print(f"same tokens:   {'yes' if same else 'no'} ({len(cached.ids)} new tokens after {len(ids)} of the prompt)")
         for lane in lanes:
             print(f"{lane.title + ':':<15}{lane.tokens_per_second:.1f} tokens per second")
         print(f"speed-up:      {speed_up:.1f} times")
         print(f"cache memory:  {memory:.1f} MB")
         print()
-        print(chart({"o": uncached.figures()["ms_per_token"], "+": cached.figures()["ms_per_token"]}))
-        print("      o without cache   + with cache")
+        curves = {"o": uncached.figures()["ms_per_token"], "+": cached.figures()["ms_per_token"]}
+        if drawing := chart(curves, width=max(20, min(64, console.width - 11))):
+            print(drawing, "      o without cache   + with cache", sep="\n")
     if not same:
         raise typer.Exit(1)
 
