@@ -1,5 +1,6 @@
 """Module 01: values, gradients, dtypes, memory and errors of Tensor."""
 import builtins
+import copy
 import gc
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 import weakref
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +177,16 @@ class TestConcatenate:
         out = concatenate([Tensor(a, dtype=np.float64) for a in arrays], axis)
         np.testing.assert_array_equal(out.data, np.concatenate(arrays, axis))
         assert check_gradients(lambda *tensors: concatenate(tensors, axis), *arrays) < 1e-8
+
+    def test_axis_none_flattens(self):
+        a, b = leaf([[1.0], [2.0]]), leaf(3.0)
+        out = concatenate([a, b], axis=None)
+        out.backward([1, 2, 3])
+        assert out.data.tolist() == [1, 2, 3] and a.grad.tolist() == [[1], [2]] and b.grad == 3
+
+    def test_arrays_keep_the_digits_of_the_tensors(self):
+        out = concatenate([np.array([0.1]), leaf([0.2], np.float64)])
+        assert out.dtype == np.float64 and out.data.tolist() == [0.1, 0.2]
 
     def test_the_same_tensor_twice_and_an_array_beside_it(self):
         x = leaf([1.0, 2.0])
@@ -445,6 +457,16 @@ def test_arrays_keep_gradient_and_dtype(function, dtype):
     assert t.grad.dtype == np.float32 and t.grad.any()
 
 
+@pytest.mark.parametrize("function", [
+    lambda t, a: t + a, lambda t, a: a + t, lambda t, a: t - a, lambda t, a: a - t, lambda t, a: t * a,
+    lambda t, a: a * t, lambda t, a: t / a, lambda t, a: a / t, lambda t, a: t @ a, lambda t, a: a @ t,
+])
+def test_arrays_are_not_rounded_beside_a_float64_tensor(function):
+    array = np.full((2, 2), 0.1)
+    t = leaf([[1.0, 2.0], [3.0, 4.0]], np.float64)
+    np.testing.assert_array_equal(function(t, array).data, function(t.data, array))
+
+
 @pytest.mark.parametrize("exponent", [2, 2.0, 0.5, np.float64(2.5), np.float32(3), np.int64(2), 0, -1])
 def test_powers_keep_dtype(exponent):
     for data in (2.0, [2.0, 3.0]):
@@ -454,6 +476,26 @@ def test_powers_keep_dtype(exponent):
         assert out.dtype == t.grad.dtype == np.float32
         np.testing.assert_allclose(out.data, t.data ** float(exponent), rtol=1e-6)
         np.testing.assert_allclose(t.grad, float(exponent) * t.data ** (float(exponent) - 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: np.array([0, 1]), lambda: [0, 1], lambda: np.array([True, True, False]), lambda: [True, True, False],
+])
+@pytest.mark.parametrize("wrap", [lambda index: index, lambda index: (index, 0), lambda index: (index, slice(1))])
+def test_an_index_that_changes_before_the_way_back(make, wrap):
+    x, index = leaf(np.ones((3, 2))), make()
+    out = x[wrap(index)]
+    index[:] = index[::-1] if len(index) == 3 else [2, 2]
+    out.sum().backward()
+    assert x.grad[:, 0].tolist() == [1, 1, 0]
+
+
+def test_axes_that_change_before_the_way_back():
+    x, axes = leaf(np.arange(6).reshape(1, 2, 3)), [2, 0, 1]
+    out = x.transpose(axes)
+    axes[:] = [0, 1, 2]
+    out.backward(out.data)
+    np.testing.assert_array_equal(x.grad, x.data)
 
 
 def test_power_zero_has_gradient_zero_everywhere():
@@ -486,6 +528,13 @@ def test_construction():
         Tensor(None)
     with pytest.raises(TypeError, match="None"):
         Tensor([1.0]) + None
+    with pytest.raises(TypeError, match="dtype is None"):
+        Tensor([1.0], dtype=None)
+    for data in ([None, 1.0], np.array([1.0, None]), "1.5", ["1"], b"1", 1j, np.array([1j]), np.array("2020", "M8[D]")):
+        with pytest.raises(TypeError, match="needs real numbers"):
+            Tensor(data)
+    assert Tensor(10**30).item() == pytest.approx(1e30)                 # object to NumPy, a number all the same
+    assert Tensor([Fraction(1, 2), True]).data.tolist() == [0.5, 1.0]
     with pytest.raises(ValueError):
         Tensor([[1.0], [1.0, 2.0]])
 
@@ -544,6 +593,11 @@ class TestForeign:
                          lambda: 2 ** t, lambda: t << 1):
             with pytest.raises(TypeError):
                 function()
+        for function in (lambda: t == u, lambda: t != u, lambda: t == 1.0, lambda: 1.0 == t, lambda: t == np.ones(1),
+                         lambda: np.ones(1) == t, lambda: np.float32(1) == t, lambda: t is not None and t == None,
+                         lambda: t in [u], lambda: [u].index(t)):
+            with pytest.raises(TypeError, match="cannot be compared.*a is b"):
+                function()
         with pytest.raises(TypeError, match="item assignment"):
             t[0] = 1.0
         with pytest.raises(TypeError, match="number"):
@@ -552,6 +606,11 @@ class TestForeign:
             t ** np.ones(1)
         with pytest.raises(IndexError):
             t[Tensor([0.0])]
+
+    def test_a_tensor_is_itself_only(self):
+        t, u = Tensor([1.0]), Tensor([1.0])
+        assert len({t, u, t}) == 2 and {t: 1, u: 2}[u] == 2 and t in {t} and u not in {t} and t in [t, u]
+        assert copy.deepcopy([t, t])[0].data.tolist() == [1]
 
     def test_truth(self):
         assert Tensor(1.0) and not Tensor(0.0) and Tensor([[2.0]])

@@ -45,6 +45,14 @@ return grad
     Wrong("unbroadcast", "reshapes", says="must be summed away", body='''
 return grad.reshape(shape)
 '''),
+    Wrong("unbroadcast", "float64 zeros to add to", says="np.zeros needs dtype=grad.dtype", body='''
+out = np.zeros(shape)
+padded = (1,) * (grad.ndim - len(shape)) + shape
+view = out.reshape(padded)
+for index in np.ndindex(grad.shape):
+    view[tuple(0 if n == 1 else i for i, n in zip(index, padded))] += grad[index]
+return out
+'''),
     Right("unbroadcast", "one axis after the other", body='''
 while grad.ndim > len(shape):
     grad = grad.sum(axis=0)
@@ -179,6 +187,25 @@ for node in reversed(order):
             seen = grads.get(id(parent))
             grads[id(parent)] = part if seen is None else seen + part
 '''}),
+    Wrong("backward", "float64 zeros to add to", says="np.zeros makes float64 unless told otherwise", body={1: '''
+for node in reversed(order):
+    if node._backward is not None:
+        for parent, part in parent_gradients(node, grads[id(node)]):
+            grads[id(parent)] = grads.get(id(parent), np.zeros(parent.shape)) + part
+'''}),
+    Right("backward", "a set of the tensors themselves", body={0: '''
+order, done, stack = [], set(), [root]
+while stack:
+    waiting = [parent for parent in stack[-1]._parents if parent.requires_grad and parent not in done]
+    if waiting:
+        stack.extend(waiting)
+    else:
+        node = stack.pop()
+        if node not in done:
+            done.add(node)
+            order.append(node)
+return order
+'''}),
     Right("backward", "counts how often each tensor is still waited for", body={0: '''
 uses, found, stack = {}, [], [root]
 while stack:
@@ -265,6 +292,20 @@ def backward(grad):
     return unbroadcast(grad, self.shape), unbroadcast(grad, other.shape)
 return record(self.data * other.data, backward, self, other)
 '''),
+    Wrong("multiply", "float64 on the way back", says="the gradient is float64", body='''
+def backward(grad):
+    return (unbroadcast(np.ones(self.shape) * grad * other.data, self.shape),
+            unbroadcast(np.ones(other.shape) * grad * self.data, other.shape))
+return record(self.data * other.data, backward, self, other)
+'''),
+    Wrong("multiply", "one product kept in the operand", says="an operand has been changed", body='''
+def backward(grad):
+    mine = unbroadcast(grad * other.data, self.shape)
+    yours = unbroadcast(grad * self.data, other.shape)
+    other.data[...] = yours
+    return mine, yours
+return record(self.data * other.data, backward, self, other)
+'''),
     Right("multiply", "two small functions and a copy", body='''
 left, right = self.data, other.data
 def by_left(grad):
@@ -327,6 +368,21 @@ return (winners * grad.reshape(kept) / winners.sum(),)
     Wrong("reductions", "repeats the gradient as sum does", says="the others nothing", body={1: '''
 return (np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape),)
 '''}),
+    Wrong("reductions", "sum: float64 zeros to add to", says="the gradient is float64", body={0: '''
+return (np.zeros(self.shape) + grad.reshape(kept_shape(self.shape, axis)),)
+'''}),
+    Wrong("reductions", "max: divides by a count of integers", says="float32 divided by an array of integers", body={1: '''
+kept = kept_shape(self.shape, axis)
+winners = self.data == out.reshape(kept)
+return (winners * (grad.reshape(kept) / winners.sum(axis=axis, keepdims=True)),)
+'''}),
+    Wrong("reductions", "max: divides the gradient in place", says="writes into the gradient", body={1: '''
+kept = kept_shape(self.shape, axis)
+winners = self.data == out.reshape(kept)
+grad = grad.reshape(kept)
+grad /= winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)
+return (winners * grad,)
+'''}),
     Right("reductions", "expand_dims, and where", body={0: '''
 if axis is not None and not keepdims:
     grad = np.expand_dims(grad, axis)
@@ -375,6 +431,11 @@ return unbroadcast(grad @ b.swapaxes(-1, -2), a.shape), unbroadcast(a.swapaxes(-
     Wrong("matmul", "elementwise, as for multiplication", says="grad @ b transposed", body='''
 return grad * b, grad * a
 '''),
+    Wrong("matmul", "float64 on the way back", says="the gradient is float64", body='''
+grad = grad.astype(np.float64)
+return (unbroadcast(grad @ b.swapaxes(-1, -2), a.shape).reshape(self.shape),
+        unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape).reshape(other.shape))
+'''),
     Right("matmul", "einsum", body='''
 grad_a = np.einsum("...mn,...kn->...mk", grad, b)
 grad_b = np.einsum("...mk,...mn->...kn", a, grad)
@@ -404,9 +465,18 @@ return (out,)
     Wrong("getitem", "the gradient as it came", says="The result has the shape of the tensor", body='''
 return (grad,)
 '''),
-    Wrong("getitem", "float64 zeros", says="np.zeros makes float64", body='''
+    Wrong("getitem", "float64 zeros", says="np.zeros and np.ones make one", body='''
 out = np.zeros(self.shape)
 np.add.at(out, index, grad)
+return (out,)
+'''),
+    Wrong("getitem", "add only for arrays and bare lists", says="A list inside a tuple chooses as an array does", body='''
+out = np.zeros_like(self.data)
+parts = index if isinstance(index, tuple) else (index,)
+if isinstance(index, list) or any(isinstance(part, np.ndarray) for part in parts):
+    np.add.at(out, index, grad)
+else:
+    out[index] = grad
 return (out,)
 '''),
     Wrong("getitem", "counts in place of gradients", says="each gradient where its element came from", body='''

@@ -9,6 +9,7 @@ __all__ = ['is_grad_enabled', 'no_grad', 'add_to_class', 'Tensor', 'record', 'as
 import abc
 import builtins
 import contextlib
+import copy
 import numbers
 import threading
 
@@ -62,8 +63,9 @@ class Tensor:
     data: array-like of any shape; stored as an ndarray of `dtype`. An array that already has this dtype is
         shared, not copied.
     requires_grad: whether `backward` shall fill `.grad` with the derivative by this tensor.
-    dtype: float32 unless told otherwise. Raises TypeError for a dtype that is not floating-point: token ids
-        stay integer arrays.
+    dtype: float32 unless told otherwise.
+    Raises TypeError for a dtype that is not floating-point (token ids stay integer arrays) and for data that are
+    not real numbers.
     """
     __slots__ = ("data", "grad", "requires_grad", "_parents", "_backward")
     __array_ufunc__ = None                      # ndarray + Tensor asks the Tensor, which keeps the gradient
@@ -71,11 +73,14 @@ class Tensor:
     def __init__(self, data, requires_grad=False, dtype=np.float32):
         if isinstance(data, Tensor):
             data = data.data
-        if data is None:                        # NumPy would make it a silent NaN
-            raise TypeError("A Tensor needs numbers, but data is None.")
+        data = np.asarray(data)
+        kind = data.dtype.kind
+        odd = [x for x in data.flat if not isinstance(x, numbers.Number)] if kind == "O" else []
+        if odd or kind in "SUTcmM":             # NumPy would make NaN of None, read strings, drop imaginary parts
+            raise TypeError(f"A Tensor needs real numbers, but the data hold {odd[0] if odd else data.dtype}.")
         self.data = np.asarray(data, dtype=dtype)
-        if self.data.dtype.kind != "f":
-            raise TypeError(f"A Tensor holds floating-point numbers, but dtype is {self.data.dtype}. "
+        if dtype is None or self.data.dtype.kind != "f":        # to NumPy, None may mean float64
+            raise TypeError(f"A Tensor holds floating-point numbers, but dtype is {dtype and self.data.dtype}. "
                             "Keep integers such as token ids in a NumPy array.")
         self.grad, self.requires_grad = None, requires_grad
         self._parents, self._backward = (), None
@@ -123,6 +128,14 @@ def __array__(self, dtype=None, copy=None):
     if self.requires_grad and is_grad_enabled():
         raise RuntimeError("Turning this Tensor into an array would lose its gradient. Use .data, or no_grad().")
     return np.array(self.data, dtype=dtype, copy=copy)
+
+
+@add_to_class(Tensor)
+def __eq__(self, other):
+    raise TypeError("A Tensor cannot be compared with == or !=. Compare the numbers, (a.data == b.data).all(), or ask "
+                    "whether both are the same Tensor, a is b. (`in` compares the items of a list, too. Use a set.)")
+
+Tensor.__hash__ = object.__hash__               # a Tensor may be in a set or a key: each is itself only
 
 
 @add_to_class(Tensor)
@@ -476,6 +489,7 @@ def reshape(self, *shape):
 @add_to_class(Tensor)
 def transpose(self, *axes):
     """Axes in the order given, as ints or as one tuple; reversed if none is given. The result is a view."""
+    axes = copy.deepcopy(axes)                  # NumPy takes a list, too, which may change before the way back
     def backward(grad):
         out = np.empty_like(self.data)
         out.transpose(*axes)[...] = grad        # write through a view that is laid out like the result
@@ -495,22 +509,32 @@ def __getitem__(self, index):
 
     Ints and slices give a view of the same memory; arrays give a copy.
     """
+    chosen = self.data[index]
+    parts = index if isinstance(index, tuple) else (index,)
+    if self.requires_grad and any(isinstance(part, (np.ndarray, list, tuple)) for part in parts):
+        index = copy.deepcopy(index)            # its owner may change it before the way back
     def backward(grad):
         ### BEGIN SOLUTION
         out = np.zeros_like(self.data)
-        parts = index if isinstance(index, tuple) else (index,)
         if all(part is None or part is Ellipsis or isinstance(part, (numbers.Integral, slice)) for part in parts):
             out[index] = grad                   # no element can be chosen twice
         else:
             np.add.at(out, index, grad)         # out[index] += grad would keep only the last of several
         return (out,)
         ### END SOLUTION
-    return record(self.data[index], backward, self)
+    return record(chosen, backward, self)
 
 # %% ../../modules/source/01_tensor/01_tensor.ipynb #fef0eb29
 def concatenate(tensors, axis=0):
-    """Join Tensors along an existing axis; all other axes must agree."""
-    tensors = [tensor if isinstance(tensor, Tensor) else Tensor(tensor) for tensor in tensors]
+    """Join Tensors along an existing axis; all other axes must agree. With axis=None each is flattened first.
+
+    Arrays among them become constants of the dtype of the first Tensor.
+    """
+    tensors = list(tensors)
+    like = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), Tensor(0.0))
+    tensors = [as_tensor(tensor, like) for tensor in tensors]
+    if axis is None:
+        tensors, axis = [tensor.reshape(-1) for tensor in tensors], 0
     def backward(grad):
         ends = np.cumsum([tensor.shape[axis] for tensor in tensors])
         return tuple(np.split(grad, ends[:-1], axis))
