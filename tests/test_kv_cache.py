@@ -340,6 +340,26 @@ def test_wrong_positions_are_refused(positions):
     assert snapshot(cache) == before
 
 
+def test_ragged_lists_are_refused_with_a_sentence():
+    cache = make(batch_size=1, num_layers=1)
+    good, ragged = kv(2, batch_size=1), [[[[0.0] * D] * 2, [[0.0] * D]]]
+    for arguments in ((ragged, good[1]), (good[0], ragged), (*good, [[0, 1], [2]])):
+        with pytest.raises(ValueError, match="lists of different lengths"):
+            cache.update(0, *arguments)
+    with pytest.raises(ValueError, match="lists of different lengths"):
+        make().reorder([[0], [1, 0]])
+    assert cache.layers[0].size == 0
+
+
+def test_unsigned_positions_do_not_wrap_to_padding():
+    cache = make(batch_size=1, num_layers=1)
+    with pytest.raises(ValueError, match="18446744073709551615"):
+        cache.update(0, *kv(2, batch_size=1), positions=np.array([[0, 2**64 - 1]], np.uint64))
+    assert cache.layers[0].size == 0
+    cache.update(0, *kv(2, batch_size=1), positions=np.array([[0, 1]], np.uint64))
+    assert cache.layers[0].positions.tolist() == [[0, 1]]
+
+
 @pytest.mark.parametrize("dtype", [complex, bool, object, "U1"])
 def test_what_is_no_number_is_refused(dtype):
     cache = ready()
@@ -399,9 +419,13 @@ def test_heads_that_cannot_be_shared_and_wrong_dtypes_are_refused():
         KVCache(1, 4, 2, 4, 8, num_kv_heads=3)
     with pytest.raises(ValueError, match="multiple"):
         KVCache(1, 4, 2, 4, 8, num_kv_heads=8)
-    for dtype in (np.int8, bool, complex):
-        with pytest.raises(ValueError, match="dtype"):
-            make(dtype=dtype)
+    wrong = [np.int8, bool, complex, None, object, "S4", "no type", 3]
+    if np.dtype(np.longdouble).itemsize > 8:
+        wrong.append(np.longdouble)                          # safetensors cannot hold it
+    for dtype in wrong:
+        for call in (make, partial(ExactCache, 1, 4, 2, 4), partial(cache_bytes, 1, 4, 2, 4, 8)):
+            with pytest.raises(ValueError, match="dtype is .*float32"):
+                call(dtype=dtype)
     with pytest.raises(ValueError, match="max_seq_len"):
         ExactCache(1, None, 2, 4)
     with pytest.raises(TypeError, match="layer_cache"):
@@ -587,6 +611,16 @@ def test_save_load_continue(tokens, dtype, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["cache.safetensors"]
 
 
+@pytest.mark.parametrize("dtype", [">f4", "<f4", ">f2", "=f8", "float16", float])
+def test_any_byte_order_is_stored_in_that_of_the_machine(dtype, tmp_path):
+    cache = make(dtype=dtype)
+    assert cache.dtype.isnative and cache.dtype.itemsize == np.dtype(dtype).itemsize
+    assert cache.layers[0].dtype == cache.layers[0].read()[0].dtype == cache.dtype
+    feed(cache, 2)
+    cache.save(tmp_path / "cache")
+    assert snapshot(KVCache.load(tmp_path / "cache")) == snapshot(cache)
+
+
 def test_a_state_that_does_not_fit_is_refused():
     layer, other = ExactCache(B, SLOTS, KV_HEADS, D), ExactCache(B, 2 * SLOTS, KV_HEADS, D)
     layer.update(*kv(3))
@@ -639,8 +673,15 @@ def test_save_where_it_cannot(tmp_path):
     with pytest.raises(FileNotFoundError, match="no folder"):
         cache.save(tmp_path / "nowhere" / "cache")
     assert snapshot(cache) == before
-    with pytest.raises(OSError):
-        cache.save(tmp_path)
+    for folder in (tmp_path, ".", "..", tmp_path.anchor):
+        with pytest.raises(OSError, match="folder"):
+            cache.save(folder)
+        assert snapshot(cache) == before, "also what is staged is still there"
+    name = "x" * 300                                         # longer than any file system takes
+    with pytest.raises(OSError) as error:
+        cache.save(tmp_path / name)
+    assert error.value.filename == str(tmp_path / name), "not the name of a temporary file that nobody asked for"
+    assert snapshot(cache) == before
     assert not list(tmp_path.iterdir())
 
 

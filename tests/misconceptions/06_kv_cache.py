@@ -194,6 +194,38 @@ ANSWERS = [
         self.padded = not counts_on(positions, start)
         self.size = stop
         return self.read()'''}),
+    Wrong("exact_update", "only negative positions are noted: gaps and other starts are not", says="although none is negative",
+          body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or bool((positions < 0).any())
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "positions must grow, but may begin anywhere and skip some", says="although none is negative", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        held = self._positions[:, :stop]
+        self.padded = bool((held[:, :1] < 0).any() or (np.diff(held, axis=1) < 1).any())
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "an older token that comes late is not noted", says="must not see position 2", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        late = start > 0 and bool((positions >= 0).all()) and not self.padded
+        self.padded = self.padded or not (late or counts_on(positions, start))
+        self.size = stop
+        return self.read()'''}),
+    Wrong("exact_update", "the next position is the number of tokens, not the largest plus one", says="largest position plus one", body={0: '''
+        if self.padded:
+            held = self.positions[..., :self.length - except_last]
+            start = (held >= 0).sum(axis=-1)
+        return start[:, None] + np.arange(num_tokens)'''}),
     Wrong("exact_update", "padding is tested after the size has moved", says="not padded", body={1: '''
         key, value, positions = self.check(key, value, positions)
         self._slots.write(self.size, key, value)
@@ -277,6 +309,14 @@ ANSWERS = [
         self.size -= n
         self.padded = False
         return n'''}),
+    Wrong("exact_undo", "after a trim only negative positions are looked for", says="After trim(1) the first row", body={0: '''
+        self.size -= n
+        self.padded = bool((self._positions[:, :self.size] < 0).any())
+        return n'''}),
+    Wrong("exact_undo", "after a reorder only negative positions are looked for", says="After reorder([0, 1]) the first row", body={2: '''
+        self._slots.reorder(rows, self.size)
+        self._positions = self._positions[rows]
+        self.padded = bool((self._positions[:, :self.size] < 0).any())'''}),
     Wrong("exact_undo", "reset clears the buffers and keeps the length", says="A second conversation would see the first", body={1: '''
         self._slots.keys[:] = 0
         self._slots.values[:] = 0
@@ -353,6 +393,18 @@ ANSWERS = [
     Wrong("kv_update", "positions are taken before the staged tokens are gone", says="must get the positions 2 and 3", body={1: '''
         key, value, positions = layer.check(key, value, positions)
         layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "the positions are not passed on", says="lost on the way", body={1: '''
+        staged = layer.size - self.seq_pos
+        if staged:
+            layer.check(key, value, positions, size=self.seq_pos)
+            layer.trim(staged)
+        return layer.update(key, value)'''}),
+    Wrong("kv_update", "given positions are lost where a broken forward had to go", says="rest of a broken forward", body={1: '''
+        staged = layer.size - self.seq_pos
+        if staged:
+            key, value, positions = layer.check(key, value, None, size=self.seq_pos)
+            layer.trim(staged)
         return layer.update(key, value, positions)'''}),
     Wrong("kv_update", "an update of one layer trims all of them", says="alone what the others have staged", body={1: '''
         layer.check(key, value, positions, size=self.seq_pos)

@@ -62,6 +62,17 @@ def check_count(name, value, minimum=0):
         raise ValueError(f"{name} is {value!r}, but it must be a whole number, {minimum} or larger.")
     return int(value)
 
+
+def check_dtype(dtype):
+    """`dtype` as NumPy's, in the byte order of this machine; ValueError unless it is float16, float32 or float64."""
+    try:
+        found = np.dtype(object if dtype is None else dtype)    # NumPy takes None for float64
+    except TypeError:                                           # no type at all
+        found = np.dtype(object)
+    if found.kind != "f" or found.itemsize > 8:                 # a longer float cannot be saved
+        raise ValueError(f"dtype is {dtype!r}, but keys and values are floating-point numbers: float16, float32 or float64.")
+    return np.dtype(f"f{found.itemsize}")
+
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #f219a557
 class CacheFullError(ValueError):
     """More tokens were offered than the cache has slots for; nothing was written."""
@@ -86,9 +97,7 @@ class LayerCache(ABC):
         self.max_seq_len = None if max_seq_len is None else check_count("max_seq_len", max_seq_len, 1)
         self.num_kv_heads = check_count("num_kv_heads", num_kv_heads, 1)
         self.head_dim = check_count("head_dim", head_dim, 1)
-        self.dtype = np.dtype(dtype)
-        if self.dtype.kind != "f":
-            raise ValueError(f"dtype is {self.dtype}, but keys and values are floating-point numbers.")
+        self.dtype = check_dtype(dtype)
         self.size = 0
         self.padded = False
 
@@ -138,6 +147,14 @@ class LayerCache(ABC):
         """Bytes of the key and value buffers."""
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #eac95d30
+def as_array(name, values):
+    """`values` (array-like) as an ndarray; ValueError for lists of different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} is made of lists of different lengths, so it is no array. All rows need as many numbers.") from None
+
+
 def checked_array(name, array, dtype):
     """`array` (Tensor or array-like) as an ndarray of `dtype`; refuse what needs a gradient or is no real number."""
     if isinstance(array, Tensor):
@@ -145,7 +162,7 @@ def checked_array(name, array, dtype):
             raise RuntimeError(f"The {name} needs a gradient, but a cache is for inference only. "
                                "Run the model inside `with no_grad():`.")
         array = array.data
-    array = np.asarray(array)
+    array = as_array(f"The {name}", array)
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "fiu":
@@ -174,10 +191,13 @@ def check(self, key, value, positions=None, size=None):
                              "Make it with a larger max_seq_len, or free slots with trim() or reset().")
     if positions is None:
         return key, value, self.next_positions(T, except_last=self.size - size)
-    positions = np.asarray(positions)
+    positions = as_array("positions", positions)
     if positions.shape != (self.batch_size, T) or positions.dtype.kind not in "iu":
         raise ValueError(f"positions is {positions.dtype} {positions.shape}, but it must be whole numbers (batch, tokens) "
                          f"= {(self.batch_size, T)}: one position for each new token.")
+    if positions.dtype == np.uint64 and positions.max() >= 2**63:
+        raise ValueError(f"positions has {positions.max()}, which is larger than every position that there can be. A "
+                         "negative number, for padding, needs a signed type such as int64.")
     return key, value, positions
 
 
@@ -193,7 +213,7 @@ def check_trim(self, n):
 @add_to_class(LayerCache)
 def check_rows(self, rows):
     """`rows` as an array, or a ValueError: one row number for each row of the batch; a row may be taken twice."""
-    rows = np.asarray(rows)
+    rows = as_array("rows", rows)
     if rows.shape != (self.batch_size,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.batch_size:
         raise ValueError(f"rows is {rows.tolist()}, but it must be {self.batch_size} row numbers from 0 to "
                          f"{self.batch_size - 1}.")
@@ -329,7 +349,7 @@ class KVCache:
         self.num_kv_heads, self.head_dim = check_count("num_kv_heads", num_kv_heads, 1), check_count("head_dim", head_dim, 1)
         if num_heads % num_kv_heads:
             raise ValueError(f"num_heads is {num_heads}, but it must be a multiple of num_kv_heads, {num_kv_heads}.")
-        self.dtype = np.dtype(dtype)
+        dtype = self.dtype = check_dtype(dtype)
         self.seq_pos = 0                        # committed tokens, padding included
         ### BEGIN SOLUTION
         self.layers = [layer_cache(batch_size, max_seq_len, num_kv_heads, head_dim, dtype=dtype) for _ in range(num_layers)]
@@ -434,6 +454,7 @@ def cache_bytes(batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num
 
     The arguments are those of KVCache. Returns an int.
     """
+    dtype = check_dtype(dtype)
     ### BEGIN SOLUTION
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
     numbers = 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim       # 2: keys and values
@@ -566,11 +587,16 @@ def save(self, path):
     """
     from safetensors.numpy import save_file     # here, because most programs never save a cache
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder. Give the name of the file to save the cache in.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to save {path.name} in.")
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         temporary.touch()                       # where nothing can be written, nothing has changed yet
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None     # names the file that was asked for
+    try:
         self.trim(0)
         arrays = {f"layers.{i}.{name}": np.asarray(array, order="C")
                   for i, layer in enumerate(self.layers) for name, array in layer.state().items()}
