@@ -144,6 +144,13 @@ def test_the_ends_of_every_filter():
     assert everything[4] == 0 and everything.sum() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("size, top_p, kept", [(4, 0.5, 2), (2, 0.5, 1), (4, 0.25, 1), (8, 0.75, 6)])
+def test_a_sum_that_just_reaches_top_p_is_enough(size, top_p, kept):
+    """Equal tokens, in numbers that a float holds exactly: no rounding decides."""
+    p = token_probabilities(np.zeros(size, np.float32), top_p=top_p)
+    np.testing.assert_array_equal(p, [1 / kept] * kept + [0] * (size - kept))
+
+
 @pytest.mark.parametrize("temperature", [1e-300, 1e-8, 1e-3, 1e3, 1e300])
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e4, 3e38])
 def test_no_temperature_and_no_logit_overflows(temperature, scale):
@@ -242,7 +249,8 @@ def test_a_draw_never_takes_an_impossible_token():
 @pytest.mark.parametrize("kind, words", [
     ({"temperature": -0.1}, "temperature is -0.1"), ({"temperature": float("nan")}, "temperature is nan"),
     ({"temperature": float("inf")}, "temperature is inf"), ({"temperature": "1"}, "temperature is '1'"),
-    ({"temperature": None}, "temperature is None"), ({"temperature": True}, "temperature is True"),
+    ({"temperature": 10**400}, "temperature is 1000"), ({"repetition_penalty": 10**400}, "repetition_penalty is 1000"),
+    ({"top_p": 10**400}, "top_p is 1000"), ({"temperature": None}, "temperature is None"), ({"temperature": True}, "temperature is True"),
     ({"top_k": 0}, "top_k is 0"), ({"top_k": -1}, "top_k is -1"), ({"top_k": 2.0}, r"top_k is 2\.0"),
     ({"top_k": True}, "top_k is True"), ({"top_p": -0.1}, "top_p is -0.1"), ({"top_p": 1.1}, "top_p is 1.1"),
     ({"top_p": float("nan")}, "top_p is nan"), ({"min_p": 2}, "min_p is 2"), ({"min_p": "x"}, "min_p is 'x'"),
@@ -252,6 +260,13 @@ def test_a_draw_never_takes_an_impossible_token():
 def test_impossible_samplers(kind, words):
     with pytest.raises(ValueError, match=words):
         Sampler(**kind)
+
+
+def test_whole_numbers_beyond_int64_make_a_sampler():
+    logits = np.array([1, 3, 2], np.float32)
+    for sampler in (Sampler(10**30), Sampler(repetition_penalty=10**30), Sampler(1, repetition_penalty=10**30), Sampler(1, top_k=10**30)):
+        assert 0 <= sampler(logits, [0], np.random.default_rng(0)) < 3
+    np.testing.assert_allclose(Sampler(10**30).probabilities(logits), 1 / 3)
 
 
 def test_numpy_numbers_make_a_sampler():
@@ -472,6 +487,130 @@ def test_a_cache_that_does_not_belong_is_refused():
     with pytest.raises(ValueError, match="1 layers, but the model has 2"):
         generate(MODEL, PROMPT, 1, cache=KVCache(1, 20, 1, 4, 8, num_kv_heads=2))
     generate(MODEL, history, 1, cache=cache)
+
+
+def filled(positions, model=MODEL, **kw):
+    """A cache after one forward with these positions; the token at position p is p + 1, padding is 0."""
+    positions = np.array(positions)
+    cache = KVCache.for_model(model, batch_size=len(positions), **kw)
+    with no_grad():
+        model(np.where(positions < 0, 0, positions + 1), cache=cache, positions=positions)
+    return cache
+
+
+@pytest.mark.parametrize("positions", [
+    [[1]], [[0, 2]], [[0, 2, 5]], [[0, 0]], [[1, 0]], [[0, 0, 2]], [[3, 4, 5]], [[-1, 1]], [[-1, -1, 1]], [[0, -1, 2]], [[0, 1], [0, 2]],
+    [[0, 1], [-1, 1]]], ids=str)
+def test_a_cache_with_gaps_in_its_positions_is_refused(positions):
+    """How many tokens of a row it holds cannot be told then, and every answer would give wrong tokens."""
+    cache = filled(positions)
+    prompts = [list(range(1, 8))] * len(positions)
+    for call in (generate, stream):
+        with pytest.raises(ValueError, match=rf"row {len(positions) - 1} of the cache are not 0, 1, 2"):
+            call(MODEL, prompts, 2, cache=cache)
+    assert cache.layers[0].positions.tolist() == positions and cache.seq_pos == len(positions[0])
+    cache.reset()
+    assert generate(MODEL, prompts, 2, cache=cache) == [generate_naive(MODEL, prompts[0], 2)] * len(prompts)
+
+
+@pytest.mark.parametrize("positions", [[[0]], [[-1]], [[-1, 0, 1]], [[0, -1, 1, -1]], [[-5, 0, -2, 1]], [[-1, -1], [0, 1]],
+                                       [[0, 1, -1, -1, 2], [-1, -1, 0, -1, -1]]], ids=str)
+def test_padding_may_stand_anywhere_in_a_cache(positions):
+    prompts = [list(range(1, 8 - i)) for i in range(len(positions))]
+    assert generate(MODEL, prompts, 5, cache=filled(positions)) == [generate_naive(MODEL, prompt, 5) for prompt in prompts]
+
+
+def test_gaps_in_a_layer_above_the_first_are_found():
+    cache = filled([[0, 1, 2]])
+    cache.layers[1]._positions[0, :3], cache.layers[1].padded = [0, 1, 3], True
+    with pytest.raises(ValueError, match="not 0, 1, 2"):
+        generate(MODEL, [1, 2, 3, 4], 1, cache=cache)
+
+
+def test_positions_of_a_forward_that_failed_do_not_count():
+    cache = filled([[0, 1, 2]], max_seq_len=8)
+    with no_grad():
+        next(MODEL.hidden_states([[7, 8]], cache=cache, positions=[[5, 9]]))            # one of two layers has run
+    assert cache.layers[0].size == 5
+    assert generate(MODEL, [1, 2, 3, 4], 5, cache=cache) == generate_naive(MODEL, [1, 2, 3, 4], 5)
+
+
+class KeepsTwo(ExactCache):
+    """Shows the last two tokens, whatever came before: as much of an evicting policy as the checks ask for."""
+    @property
+    def length(self):
+        return min(self.size, 2)
+
+    @property
+    def positions(self):
+        return super().positions[:, -2:]
+
+    def read(self, except_last=0):
+        keys, values = super().read(except_last)
+        return keys[:, :, -2:], values[:, :, -2:]
+
+
+@pytest.mark.parametrize("positions", [[[0]], [[0, 1]], [[0, 1, 2]], [[-1, 0, 1, 2]], [[0, 1, 2, -1]]], ids=str)
+def test_a_policy_that_drops_tokens_may_have_gaps(positions):
+    cache = filled(positions, layer_cache=KeepsTwo)
+    once = generate(MODEL, [1, 2, 3, 4, 5], 3, cache=cache)
+    assert len(once) == 8 and len(generate(MODEL, once, 3, cache=cache)) == 11
+    module.check_positions(cache)
+
+
+@pytest.mark.parametrize("positions", [[[1]], [[0, 2]], [[0, 2, 5]], [[-1, 0, 4]]], ids=str)
+def test_no_policy_holds_more_tokens_than_it_has_seen(positions):
+    with pytest.raises(ValueError, match="not 0, 1, 2"):
+        generate(MODEL, list(range(1, 8)), 1, cache=filled(positions, layer_cache=KeepsTwo))
+
+
+def test_the_room_that_padding_takes_is_given_back():
+    """Row 0 is all held, so its token goes, and with it all slots behind it, padding of row 1 too: 5 + 2 slots are enough."""
+    positions, prompts = [[0, -1, -1, -1], [-1, 0, 1, 2]], [[1], [1, 2, 3, 4, 5]]
+    expected = [generate_naive(MODEL, prompt, 3) for prompt in prompts]
+    assert generate(MODEL, prompts, 3, cache=filled(positions, max_seq_len=7)) == expected
+    with pytest.raises(CacheFullError, match="6 slots, but 7 are needed"):
+        generate(MODEL, prompts, 3, cache=filled(positions, max_seq_len=6))
+
+
+@pytest.mark.parametrize("cache", [ExactCache(1, 20, 2, 8), MODEL, "cache", []], ids=lambda cache: type(cache).__name__)
+def test_what_is_no_kvcache_is_refused(cache):
+    for call in (generate, stream):
+        for n in (0, 3):
+            with pytest.raises(TypeError, match="must be a KVCache"):
+                call(MODEL, PROMPT, n, cache=cache)
+    with pytest.raises(TypeError, match="must be a KVCache"):
+        first_difference(MODEL, PROMPT, cache=cache)
+
+
+@pytest.mark.parametrize("answer, error, words", [
+    ([], ValueError, "0 ids for 2 rows"), ([1], ValueError, "1 ids for 2 rows"), ([1, 2, 3], ValueError, "3 ids for 2 rows"),
+    (np.array([1]), ValueError, "1 ids for 2 rows"), ([1, 40], ValueError, "id 40"), ([-1, 1], ValueError, "id -1"),
+    (np.array([0, 10**9]), ValueError, "id 1000000000"), ([1.0, 2.0], TypeError, "whole numbers"), ([1, 2.5], TypeError, "whole numbers"),
+    (np.array([1.0, 2.0]), TypeError, "whole numbers"), ([True, False], TypeError, "whole numbers"), (np.array([True, False]), TypeError, "whole"),
+    (["a", "b"], TypeError, "whole numbers"), ("ab", TypeError, "whole numbers"), (None, TypeError, "whole numbers"), (3, TypeError, "2, one for each row"),
+    ([[1], [2]], TypeError, "whole numbers"), (np.array([[1], [2]]), TypeError, "whole numbers"), ([None, 1], TypeError, "whole numbers"),
+], ids=str)
+def test_what_a_sampler_returns_is_looked_at(answer, error, words):
+    for use_cache in (True, False):
+        with pytest.raises(error, match=words):
+            generate(MODEL, [PROMPT, [7]], 2, sampler=lambda logits, histories, rngs: answer, use_cache=use_cache)
+    cache = KVCache.for_model(MODEL, batch_size=2)
+    with pytest.raises(error, match=words):
+        generate(MODEL, [PROMPT, [7]], 2, sampler=lambda logits, histories, rngs: answer, cache=cache)
+    assert held(cache) == [5, 1] and is_grad_enabled()
+
+
+@pytest.mark.parametrize("answer", [[1, 39], (1, 39), np.array([1, 39]), np.array([1, 39], np.uint8), [np.int64(1), np.int16(39)]], ids=repr)
+def test_kinds_of_ids_that_a_sampler_may_return(answer):
+    rows = generate(MODEL, [PROMPT, [7]], 1, sampler=lambda logits, histories, rngs: answer)
+    assert rows == [PROMPT + [1], [7, 39]] and all(type(i) is int for row in rows for i in row)
+
+
+def test_a_sampler_must_be_callable():
+    for call in (generate, stream):
+        with pytest.raises(TypeError, match="sampler is 0.7"):
+            call(MODEL, PROMPT, 3, sampler=0.7)
 
 
 def test_the_penalty_sees_the_prompt_cached_or_not():
@@ -701,6 +840,14 @@ def test_stops_are_not_looked_for_in_the_prompt():
     assert scripted([7, 1], [7], prompt=[7, 7]) == []
 
 
+@pytest.mark.parametrize("stops", [[[2, 3], [1, 2, 3]], [[1, 2, 3], [2, 3]], [[3], [1, 2, 3], [2, 3]], [[1, 2, 3], [3]]])
+def test_of_complete_stops_the_longest_is_cut_off_in_any_order(stops):
+    row = module.Row([9])
+    for token in (5, 1, 2, 3):
+        row.accept(token, stops)
+    assert row.done and row.held == 0 and row.history == [9, 5]
+
+
 @examples(200)
 @given(tokens=st.lists(st.integers(0, 2), min_size=1, max_size=12),
        stops=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=3))
@@ -920,7 +1067,7 @@ def test_impossible_prompts(prompt, error, words, n):
     ({"max_new_tokens": -1}, ValueError, "max_new_tokens is -1"), ({"max_new_tokens": 2.0}, ValueError, "max_new_tokens is 2.0"),
     ({"max_new_tokens": True}, ValueError, "max_new_tokens is True"), ({"max_new_tokens": None}, ValueError, "max_new_tokens is None"),
     ({"max_new_tokens": "3"}, ValueError, "max_new_tokens is '3'"),
-    ({"seed": -1}, ValueError, "seed is -1"), ({"seed": 1.5}, ValueError, "seed is 1.5"), ({"seed": True}, ValueError, "seed is True"),
+    ({"max_new_tokens": 10**30}, ValueError, f"need {10**30 + 4} positions"), ({"seed": -1}, ValueError, "seed is -1"), ({"seed": 1.5}, ValueError, "seed is 1.5"), ({"seed": True}, ValueError, "seed is True"),
     ({"stop": [[]]}, ValueError, "empty"), ({"stop": "end"}, TypeError, "stop sequence"), ({"stop": [1.0]}, TypeError, "stop sequence"),
     ({"stop": ["end"]}, TypeError, "Encode text"), ({"stop": [None]}, TypeError, "stop sequence"), ({"stop": [True]}, TypeError, "stop"),
     ({"stop": None}, TypeError, "stop"), ({"stop": 1.5}, TypeError, "stop"), ({"stop": True}, TypeError, "stop"),
@@ -987,6 +1134,16 @@ def test_the_size_of_the_weights_does_not_hide_a_mistake():
     fresh = Transformer(CONFIG, seed=0)
     assert first_difference(fresh, TOKENS) is None
     assert first_difference(fresh, TOKENS, cache=KVCache.for_model(fresh, layer_cache=ForgetsTheNewest))[:2] == (0, 6)
+
+
+@pytest.mark.parametrize("tokens, error, words", [
+    ([], ValueError, "empty"), ([[]], ValueError, "empty"), (np.zeros((0, 3), int), ValueError, "empty"),
+    ([[1], [2, 3]], ValueError, "1, 2 tokens"), ([[1], []], ValueError, "empty"), ([1.0], TypeError, "whole numbers"),
+    ("ab", TypeError, "whole numbers"), ([[[1]]], TypeError, "whole numbers"), ([40], ValueError, "id 40"), (None, TypeError, "whole numbers"),
+], ids=str)
+def test_impossible_tokens_to_compare(tokens, error, words):
+    with pytest.raises(error, match=words):
+        first_difference(MODEL, tokens)
 
 
 def test_first_difference_wants_an_empty_cache_and_gives_it_back_empty():

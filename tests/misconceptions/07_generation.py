@@ -115,6 +115,10 @@ ANSWERS = [
                   end="np.where(np.argsort(np.argsort(-p, kind='stable')) < (top_k or V), p, 0) / np.sort(p)[::-1][:top_k].sum()"),
     probabilities("top_p before the temperature", "temperature comes first",
                   scale="logits.astype(np.float64) - top", end="p ** (1 / temperature) / (p ** (1 / temperature)).sum()"),
+    probabilities("a sum that just reaches top_p is not enough", "two tokens are enough",
+                  count="np.searchsorted(p[order].cumsum(), top_p, side='right') + 1"),
+    probabilities("min_p before the temperature", "min_p looks at the probabilities that it gives",
+                  min_p="p[np.exp(logits.astype(np.float64) - top) < min_p] = 0"),
     probabilities("min_p as a probability", "not a probability itself", min_p="p = p / p.sum()\n    p[p < min_p] = 0"),
     Wrong("token_probabilities", "works in the logits themselves", says="changed", body='''
 logits -= top
@@ -203,6 +207,17 @@ for n, stop in zip(overlaps, stops):
         del self.history[-n:]
         self.done, self.held = True, 0
         break'''),
+    accepting("cuts off the last stop that is complete", "in whatever order", accept='''
+self.history.append(token)
+self.held = complete = 0
+for stop in stops:
+    n = overlap(self, stop)
+    self.held = max(self.held, n)
+    if n == len(stop):
+        complete = n
+if complete:
+    del self.history[-complete:]
+    self.done, self.held = True, 0'''),
     accepting("compares the last id only", "in its order", accept='''
 self.history.append(token)
 self.held = max((overlap(self, stop) for stop in stops), default=0)
@@ -220,6 +235,14 @@ for stop in stops:
         complete = max(complete, n)
 if not stops:
     self.held = 0
+if complete:
+    del self.history[-complete:]
+    self.done, self.held = True, 0'''),
+    accepting("the first overlap decides what is held", "in whatever order", accept='''
+self.history.append(token)
+overlaps = [overlap(self, stop) for stop in stops]
+complete = max([n for n, stop in zip(overlaps, stops) if n == len(stop)] or [0])
+self.held = next((n for n in overlaps if n), 0)
 if complete:
     del self.history[-complete:]
     self.done, self.held = True, 0'''),
@@ -253,6 +276,8 @@ return best'''}),
     forwarding("the column as the position", "positions that they have alone",
                positions="[-1] * padding + list(range(row.cached + padding, end + padding))"),
     forwarding("forgets what the cache holds", "both must be 5", cached="pass"),
+    forwarding("counts the history of a row that is done", "cached must stay 1",
+               cached="if cache is not None:\n        row.cached = len(row.history)"),
     forwarding("counts without a cache, too", "must stay 0", cached="row.cached = end"),
     forwarding("feeds rows that are done", "is done was fed again", pending="[row.history[row.cached:] for row in rows]"),
     forwarding("gradients stay on", "no_grad()", context="nullcontext()"),
@@ -301,6 +326,8 @@ for step in range(1, max_new_tokens + 1):
     looping("does not end when all rows are done", "loop must end there", last="step == max_new_tokens"),
     looping("never releases what was held", "everything=True", new="[row.release() for row in rows]"),
     looping("one generator for all rows", "row.rng", rngs="[rows[-1].rng for i in active]"),
+    looping("the generators of the first rows, whoever has stopped", "generator of another one",
+            rngs="[rows[n].rng for n, i in enumerate(active)]"),
     looping("shows what was chosen", "what the row holds at the end",
             new="[[row.history[-1]] if len(row.history) > row.prompt_len else [] for row in rows]"),
     looping("one step too few", "as generate_naive", steps="range(2, max_new_tokens + 1)"),
@@ -343,6 +370,9 @@ while left and not all(row.done for row in rows):
     comparing("only the first row", "difference in any of them counts", rows="[0]"),
     comparing("does not reset the cache", "reset it", reset=""),
     comparing("token by token from the start", "from the first token after the half on", half="1"),
+    comparing("a forward that raises leaves the cache full", "Reset it also then"),
+    comparing("only what comes token by token is compared", "mistake is in the prefill",
+              wrong="~(error <= tolerance) & (np.arange(T) >= half)"),
     Wrong("first_difference", "compares the logits", says="mistake is in layer 0", body='''
 half = max(1, T // 2)
 with no_grad():
@@ -366,12 +396,16 @@ for layer, (a, b) in enumerate(zip(whole, cached)):
 return None'''),
     Right("first_difference", "loops over layers, positions and rows", body='''
 half = max(1, T // 2)
-with no_grad():
-    whole = [x.data for x in model.hidden_states(tokens)]
-    found = [np.zeros_like(a) for a in whole]
-    for start, stop in [(0, half)] + [(t, t + 1) for t in range(half, T)]:
-        for layer, x in enumerate(model.hidden_states(tokens[:, start:stop], cache=cache)):
-            found[layer][:, start:stop] = x.data
+try:
+    with no_grad():
+        whole = [x.data for x in model.hidden_states(tokens)]
+        found = [np.zeros_like(a) for a in whole]
+        for start, stop in [(0, half)] + [(t, t + 1) for t in range(half, T)]:
+            for layer, x in enumerate(model.hidden_states(tokens[:, start:stop], cache=cache)):
+                found[layer][:, start:stop] = x.data
+except BaseException:
+    cache.reset()
+    raise
 cache.reset()
 for layer in range(len(whole)):
     for position in range(T):

@@ -2,8 +2,8 @@
 
 # %% auto #0
 __all__ = ['PREFILL_CHUNK', 'likeliest', 'token_probabilities', 'penalise', 'Sampler', 'Row', 'forward_pending', 'grow_rows',
-           'id_list', 'read_prompts', 'read_stops', 'surplus', 'trim_to', 'check_room', 'stream', 'generate',
-           'Difference', 'first_difference']
+           'id_list', 'check_known', 'read_prompts', 'read_stops', 'checked', 'check_cache', 'surplus', 'trim_to',
+           'check_positions', 'check_room', 'stream', 'generate', 'Difference', 'first_difference']
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #ccf9c252
 """Cached generation: one loop for prefill, decode, ragged batches and the uncached reference."""
@@ -97,7 +97,10 @@ class Sampler:
             if isinstance(value, (bool, str)) or not good(value):
                 raise ValueError(f"{name} is {value!r}, but it must be {meaning}.")
         def number(value):
-            return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+            try:
+                return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+            except OverflowError:                               # a whole number beyond every float
+                return False
         def share(value):
             return value is None or number(value) and 0 <= value <= 1
         check("temperature", "a number, 0 (greedy) or larger", lambda v: number(v) and v >= 0)
@@ -111,8 +114,8 @@ class Sampler:
         """The probabilities (V,), float64, with which each token comes next. logits: (V,); history: ids."""
         logits = np.asarray(logits)
         if self.repetition_penalty != 1:
-            logits = penalise(logits, list(history), self.repetition_penalty)
-        return token_probabilities(logits, self.temperature, self.top_k, self.top_p, self.min_p)
+            logits = penalise(logits, list(history), float(self.repetition_penalty))
+        return token_probabilities(logits, float(self.temperature), self.top_k, self.top_p, self.min_p)
 
     def __call__(self, logits, history, rng):
         """logits (B, V), history: B lists of ids, rng: B NumPy Generators -> the next ids, ints (B,).
@@ -131,7 +134,7 @@ class Sampler:
         """The next id of one row: logits (V,), its history and its Generator."""
         if self.temperature == 0:                               # greedy needs no probabilities
             if self.repetition_penalty != 1:
-                logits = penalise(logits, history, self.repetition_penalty)
+                logits = penalise(logits, history, float(self.repetition_penalty))
             best = int(logits.argmax())
             if math.isfinite(logits[best]):
                 return best
@@ -244,7 +247,7 @@ def grow_rows(model, rows, max_new_tokens, cache, sampler, stops):
     ### END SOLUTION
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #56e216fc
-def id_list(ids, what):
+def id_list(ids, what, advice="Encode text with the tokenizer first."):
     """`ids` as a list of Python ints, or a TypeError that says what `what` must be."""
     given, ids = ids, ids.tolist() if hasattr(ids, "tolist") else ids
     try:
@@ -252,7 +255,14 @@ def id_list(ids, what):
         return [operator.index(None if isinstance(i, bool) else i) for i in ids]         # refuses None, floats, strings
     except TypeError:
         raise TypeError(f"{what} must be a list of token ids, which are whole numbers, but it is {given!r:.80}. "
-                        "Encode text with the tokenizer first.") from None
+                        f"{advice}") from None
+
+
+def check_known(ids, what, vocab_size):
+    """A ValueError if one of the ids, a list that is not empty, is none that the model knows."""
+    for wrong in (min(ids), max(ids)):
+        if not 0 <= wrong < vocab_size:
+            raise ValueError(f"{what} has the id {wrong}, but the model knows the ids 0 to {vocab_size - 1}.")
 
 
 def read_prompts(prompt, vocab_size):
@@ -262,11 +272,9 @@ def read_prompts(prompt, vocab_size):
     rows = [id_list(row, "Each prompt") for row in prompt] if nested else [id_list(prompt, "The prompt")]
     for row in rows:
         if not row:
-            raise ValueError("The prompt is empty, but the first new token needs at least one to follow. Begin with a "
-                             "start token.")
-        if min(row) < 0 or max(row) >= vocab_size:
-            wrong = min(row) if min(row) < 0 else max(row)
-            raise ValueError(f"The prompt has the id {wrong}, but the model knows the ids 0 to {vocab_size - 1}.")
+            raise ValueError("The prompt is empty, but the model needs at least one token to read. Begin with a start "
+                             "token.")
+        check_known(row, "The prompt", vocab_size)
     return rows, not nested
 
 
@@ -279,7 +287,29 @@ def read_stops(stop):
         raise ValueError("A stop sequence is empty, so it would stop before the first token. Leave it out.")
     return stops
 
+
+def checked(sampler):
+    """The sampler with a look at what it returns: one id that the model knows for each row, or an error."""
+    if not callable(sampler):
+        raise TypeError(f"sampler is {sampler!r:.80}, but it must be a Sampler, or a function (logits, histories, generators) -> ids.")
+
+    def sample(logits, histories, rngs):
+        rows = len(histories)
+        ids = id_list(sampler(logits, histories, rngs), "What the sampler returns", f"It needs {rows}, one for each row.")
+        if len(ids) != rows:
+            raise ValueError(f"The sampler returned {len(ids)} ids for {rows} rows; every row needs one.")
+        check_known(ids, "What the sampler returned", logits.shape[-1])
+        return ids
+    return sample
+
 # %% ../../modules/source/07_generation/07_generation.ipynb #07a87183
+def check_cache(cache):
+    """A TypeError for what is neither a KVCache nor None."""
+    if not isinstance(cache, (KVCache, type(None))):
+        raise TypeError(f"cache is of the type {type(cache).__name__}, but it must be a KVCache, which has one layer for each "
+                        "of the model's. Make it with KVCache.for_model(model).")
+
+
 def surplus(cache, limits):
     """How many of the last slots must go, at least, so that no row holds more tokens than its limit.
 
@@ -309,13 +339,28 @@ def trim_to(cache, limits):
     return cache.next_positions()[:, 0].tolist()
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #8e20d54b
+def check_positions(cache):
+    """A ValueError if some row of the cache did not get its tokens at the positions 0, 1, 2, ..., padding left aside."""
+    wrong = cache.next_positions()[:, 0] > cache.seq_pos                # more tokens than the cache has ever seen
+    for layer in cache.layers:
+        if layer.padded and layer.length == layer.size:                 # not plainly 0, 1, 2, ..., and nothing was dropped
+            positions = layer.positions                                 # (B, length), or (B, heads, length)
+            real = positions >= 0
+            gaps = real & (positions != real.cumsum(axis=-1) - 1)
+            wrong = wrong | gaps.reshape(len(gaps), -1).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"The positions in row {row} of the cache are not 0, 1, 2, ..., so it cannot be said how much of a "
+                         "prompt it holds. Call reset() on the cache, or fill it without giving positions.")
+
+# %% ../../modules/source/07_generation/07_generation.ipynb #aaefb561
 def check_room(model, rows, max_new_tokens, cache):
     """Raise a ValueError if the model or the cache is too small for `rows`, or the cache does not belong to them.
 
     The last token is never forwarded, so P tokens of prompt and N new ones need P + N - 1 positions and slots.
     """
     lengths = np.array([len(row.history) for row in rows])
-    longest, most = lengths.max(), model.config.max_seq_len
+    longest, most = int(lengths.max()), model.config.max_seq_len        # Python's ints hold any max_new_tokens
     if longest + max_new_tokens - 1 > most:
         raise ValueError(f"{longest} tokens of prompt and {max_new_tokens} new ones need {longest + max_new_tokens - 1} "
                          f"positions, but the model's max_seq_len is {most}. Ask for at most {max(0, most + 1 - longest)} "
@@ -325,6 +370,7 @@ def check_room(model, rows, max_new_tokens, cache):
     if cache.batch_size != len(rows):
         raise ValueError(f"The cache was made for a batch of {cache.batch_size}, but there are {len(rows)} prompts.")
     cache.trim(0)                                                       # drops what a forward that failed has staged
+    check_positions(cache)
     held = cache.next_positions()[:, 0]
     if (held > lengths).any():
         row = int((held > lengths).argmax())
@@ -351,11 +397,12 @@ def stream(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampler
     rows, single = read_prompts(prompt, model.config.vocab_size)
     max_new_tokens = check_count("max_new_tokens", max_new_tokens)
     seeds = [None if seed is None else [check_count("seed", seed), i] for i in range(len(rows))]
+    check_cache(cache)
     if cache is not None and not use_cache:
         raise ValueError("A cache was given together with use_cache=False. Leave one of them out.")
     # Every row has random numbers of its own, so what it draws does not depend on how many rows there are.
     rows = [Row(ids, np.random.default_rng(numbers)) for ids, numbers in zip(rows, seeds)]
-    stops, sampler = read_stops(stop), Sampler() if sampler is None else sampler
+    stops, sampler = read_stops(stop), checked(Sampler() if sampler is None else sampler)
     if max_new_tokens:
         check_room(model, rows, max_new_tokens, cache)
     return _steps(model, rows, max_new_tokens, use_cache, cache, sampler, stops, single)
@@ -398,8 +445,9 @@ def generate(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampl
     stop: ids and sequences of ids that end a row; they are not returned. Only new tokens are searched for them.
     seed: an int; each row draws from its own stream, made from the seed and the row's number.
     Returns a list of ids, prompt and new tokens; for several prompts a list of such lists.
-    Raises ValueError (CacheFullError) for an empty prompt, too little room or values that make no sense, TypeError for
-    ids that are no whole numbers; nothing has changed then.
+    Raises ValueError (CacheFullError) for an empty prompt, too little room, a cache whose positions have gaps or values
+    that make no sense, TypeError for ids that are no whole numbers; nothing has changed then. A sampler that returns
+    anything but one known id for each row raises the same two.
     """
     rows, single = read_prompts(prompt, model.config.vocab_size)
     lengths = [len(row) for row in rows]
@@ -431,7 +479,12 @@ def first_difference(model, tokens, cache=None, tolerance=1e-4):
     Compared is the residual stream after each block. The error is the largest difference at a position, divided by
     the root mean square of the full stream there, as the next RMSNorm does. NaN is a difference.
     """
-    tokens = np.atleast_2d(tokens)
+    check_cache(cache)
+    rows, _ = read_prompts(tokens, model.config.vocab_size)
+    if len(set(map(len, rows))) > 1:
+        raise ValueError(f"The rows have {', '.join(str(len(row)) for row in rows)} tokens, but they must all have the same "
+                         "number. Compare one row at a time.")
+    tokens = np.array(rows)
     B, T = tokens.shape
     if cache is None:
         cache = KVCache.for_model(model, batch_size=B, max_seq_len=T)
