@@ -20,7 +20,7 @@ from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import Execute, NbGraderPreprocessor, OverwriteCells, SaveCells
-from traitlets import Bool, Integer, List
+from traitlets import Bool, Integer, List, Unicode
 from traitlets.config import Config
 
 from .course import PACKAGE, STUB, CourseError, built_by, file_of, import_table, lessons
@@ -98,23 +98,30 @@ def without_hidden_tests(source):
 
 
 def restore(nb, original):
-    """Put the locked cells of `original` back into `nb`. Returns what had happened: {grade_id: "changed" or "deleted"}."""
-    found = {}
-    here = {marks(cell).get("grade_id"): cell for cell in nb.cells if marks(cell).get("grade_id")}
-    previous = None
+    """Put the locked cells of `original` back into `nb`. Returns what had happened: {grade_id: "changed" or "deleted"}.
+
+    All of them are put back, with their metadata: a tag or another type would keep a check from running.
+    """
+    found, place = {}, 0                        # place: where a missing cell goes
     for cell in original.cells:
         name = marks(cell).get("grade_id")
         if name is None:
             continue
-        if is_fixed(cell) and name not in here:
-            found[name] = "deleted"
-            here[name] = copy.deepcopy(cell)
-            place = next((i + 1 for i, other in enumerate(nb.cells) if other is previous), 0)
-            nb.cells.insert(place, here[name])
-        elif is_fixed(cell) and without_hidden_tests(here[name].source) != without_hidden_tests(cell.source):
-            found[name] = "changed"
-            here[name].source, here[name].cell_type = cell.source, cell.cell_type
-        previous = here.get(name, previous)
+        here = next((i for i, other in enumerate(nb.cells) if marks(other).get("grade_id") == name), None)
+        if is_fixed(cell):
+            fresh = copy.deepcopy(cell)
+            if here is None:
+                found[name] = "deleted"
+                fresh["id"] = nbformat.v4.new_code_cell().id
+                nb.cells.insert(place, fresh)
+                here = place
+            else:
+                old = nb.cells[here]
+                if (old.cell_type, without_hidden_tests(old.source)) != (cell.cell_type, without_hidden_tests(cell.source)):
+                    found[name] = "changed"
+                fresh["id"] = old.get("id", fresh["id"])
+                nb.cells[here] = fresh
+        place = place if here is None else here + 1
     return found
 
 
@@ -153,6 +160,7 @@ class LessonExecute(Execute):
     lesson_timeout = Integer(300, help="Seconds for one whole notebook.").tag(config=True)
     largest_output = Integer(100_000, help="How many printed characters of a cell are kept.").tag(config=True)
     raise_on_iopub_timeout = Bool(False).tag(config=True)
+    skip_cells_with_tag = Unicode(" ").tag(config=True)                 # no cell may ask not to be run
     extra_arguments = List(["--log-level=ERROR"]).tag(config=True)      # the kernel's own news is none for the reader
     table = None                                # an ImportTable; None: earlier lessons come from the reference
 
@@ -188,7 +196,7 @@ class LessonExecute(Execute):
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
             cell.outputs = []
-            if index <= self.last and not is_measuring(cell):
+            if index <= self.last and (is_check(cell) or not is_measuring(cell)):
                 self.run(cell, resources, index)
             if is_check(cell):
                 for output in cell.outputs:
