@@ -273,6 +273,23 @@ def test_rms_norm_of_small_and_zero_vectors():
         np.testing.assert_allclose(rms_norm(Tensor(x), weight).data, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_float64_eps_makes_nothing_float64(rows):
+    x = Tensor(draw(rows, 4), requires_grad=True)
+    for y in (rms_norm(x, Tensor(np.ones(4)), np.float64(1e-5)), RMSNorm(4, eps=np.float64(1e-5))(x)):
+        assert y.dtype == np.float32
+        assert y._backward(np.ones(y.shape, np.float32))[0].dtype == np.float32
+        np.testing.assert_array_equal(y.data, rms_norm(x, Tensor(np.ones(4)), 1e-5).data)
+
+
+@pytest.mark.parametrize("eps", [0, 0.0, 1e-50, -1e-5, INF, np.nan])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rms_norm_refuses_an_eps_that_cannot_serve_zeros(eps, rows):
+    for norm in (RMSNorm(4, eps), lambda x: rms_norm(x, Tensor(np.ones(4)), eps)):
+        with pytest.raises(ValueError, match="eps is " + re.escape(str(float(eps)))):
+            norm(Tensor(np.zeros((rows, 4))))
+
+
 def test_rms_norm_of_one_vector_equals_it_in_a_batch():
     x, weight = Tensor(draw(3, 128)), Tensor(draw(128))
     together = rms_norm(x, weight).data
@@ -300,6 +317,18 @@ def test_embedding(ids):
     out = embedding(Tensor(weight), ids)
     assert out.shape == np.shape(ids) + (3,)
     np.testing.assert_array_equal(out.data, weight.astype(np.float32)[np.asarray(ids)])
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_ids_and_targets_that_change_before_the_way_back(make):
+    weight, logits = Tensor(draw(5, 3), requires_grad=True), Tensor(draw(2, 3), requires_grad=True)
+    ids, targets = make([0, 1]), make([0, 1])
+    out, loss = embedding(weight, ids), cross_entropy(logits, targets)
+    ids[:], targets[:] = [3, 3], [2, 2]
+    out.backward(np.ones(out.shape))
+    loss.backward()
+    assert weight.grad[:, 0].tolist() == [1, 1, 0, 0, 0]
+    assert (logits.grad < 0).tolist() == [[True, False, False], [False, True, False]]
 
 
 def test_embedding_is_a_copy():

@@ -8,6 +8,11 @@ def backward(grad):
 return record(y, backward, x)
 '''
 
+SOFTMAX_FORWARD = '''
+y = np.exp(x.data - np.maximum(x.data.max(axis=axis, keepdims=True), np.finfo(x.dtype).min))
+y /= np.maximum(y.sum(axis=axis, keepdims=True), np.finfo(x.dtype).tiny)
+'''
+
 # What the exercise swiglu needs besides the one line that is wrong.
 SWIGLU = '''
 sigmoid = 0.5 * np.tanh(0.5 * gate) + 0.5
@@ -156,6 +161,47 @@ limits = np.finfo(x.dtype)
 powers = (x - np.maximum(x.data.max(axis=axis, keepdims=True), limits.min)).exp()
 return powers / (powers.sum(axis=axis, keepdims=True) + limits.tiny)
 '''),
+    Wrong("softmax", "backward overwrites what was kept", says="Backward must not write to what the forward kept",
+          body=SOFTMAX_FORWARD + '''
+result = y.copy()
+
+def backward(grad):
+    along = (grad * y).sum(axis=axis, keepdims=True)
+    part = y
+    part *= grad - along
+    return part,
+
+return record(result, backward, x)
+'''),
+    Wrong("softmax", "backward writes into the gradient", says="Backward wrote to the gradient that it was given",
+          body=SOFTMAX_FORWARD + '''
+def backward(grad):
+    grad -= (grad * y).sum(axis=axis, keepdims=True)
+    grad *= y
+    return grad,
+
+return record(y, backward, x)
+'''),
+    Wrong("softmax", "maximum subtracted in place", says="Input 0 was written to", body='''
+scores = x.data
+scores -= np.maximum(scores.max(axis=axis, keepdims=True), np.finfo(x.dtype).min)
+y = np.exp(scores)
+y /= np.maximum(y.sum(axis=axis, keepdims=True), np.finfo(x.dtype).tiny)
+''' + SOFTMAX_BACKWARD),
+    Wrong("softmax", "float64 on the way back", says="gradient of softmax over axis -1: expected float32, but it is float64",
+          body=SOFTMAX_FORWARD + '''
+def backward(grad):
+    p = y.astype(np.float64)
+    return p * (grad - (grad * p).sum(axis=axis, keepdims=True)),
+
+return record(y, backward, x)
+'''),
+    Right("softmax", "0 / 0 that is not chosen, at which NumPy warns", body='''
+top = x.data.max(axis=axis, keepdims=True)
+powers = np.exp(x.data - np.where(np.isneginf(top), np.float32(0), top))
+total = powers.sum(axis=axis, keepdims=True)
+y = np.where(total > 0, powers / total, np.float32(0))
+''' + SOFTMAX_BACKWARD),
     Right("softmax", "row by row", body='''
 moved = np.moveaxis(x.data, axis, -1)
 y = np.zeros_like(moved)
@@ -222,7 +268,7 @@ def backward(grad):
 
 return record(-log_p[rows, targets].mean(), backward, logits)
 '''),
-    Wrong("cross_entropy", "writes to the logits", says="a reshape is a view", body='''
+    Wrong("cross_entropy", "writes to the logits", says="Input 0 was written to", body='''
 flat = logits.data.reshape(-1, classes)
 flat -= flat.max(axis=-1, keepdims=True)
 log_p = flat - np.log(np.exp(flat).sum(axis=-1, keepdims=True))
@@ -252,6 +298,8 @@ def backward(grad):
 
 return record(loss, backward, logits)
 '''),
+    Wrong("cross_entropy", "float64 on the way back", says="expected float32, but it is float64",
+          body=CROSS_ENTROPY.format(**CROSS_ENTROPY_RIGHT).replace("classes), np.float32)", "classes))")),
     Wrong("cross_entropy", "put together from operators", says="Write it as one", body='''
 flat = logits.reshape(-1, classes)[np.flatnonzero(counts)]
 flat = flat - flat.max(axis=-1, keepdims=True)
@@ -305,6 +353,31 @@ return record(y, lambda grad: (grad, grad.reshape(-1, d).sum(axis=0)), x, weight
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * y).reshape(-1, d).sum(axis=0)"})),
     Wrong("rms_norm", "weight gradient not summed", says="Sum over all leading axes",
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * unit).sum(axis=0)"})),
+    Wrong("rms_norm", "x divided in place", says="Input 0 was written to", body='''
+unit = x.data
+scale = 1 / np.sqrt((unit * unit).mean(axis=-1, keepdims=True) + eps)
+unit *= scale
+
+def backward(grad):
+    h = grad * weight.data
+    by_x = scale * (h - unit * (h * unit).mean(axis=-1, keepdims=True))
+    return by_x, (grad * unit).reshape(-1, d).sum(axis=0)
+
+return record(unit * weight.data, backward, x, weight)
+'''),
+    Wrong("rms_norm", "writes into the gradient", says="Backward wrote to the gradient that it was given", body='''
+scale = 1 / np.sqrt(np.mean(x.data ** 2, axis=-1, keepdims=True) + eps)
+unit = x.data * scale
+
+def backward(grad):
+    by_weight = (grad * unit).reshape(-1, d).sum(axis=0)
+    grad *= weight.data
+    return scale * (grad - unit * (grad * unit).mean(axis=-1, keepdims=True)), by_weight
+
+return record(unit * weight.data, backward, x, weight)
+'''),
+    Wrong("rms_norm", "float64 by the weight", says="gradient by the weight: expected float32, but it is float64",
+          body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "sum((grad * unit).reshape(-1, d), np.zeros(d))"})),
     Wrong("rms_norm", "the plain version", says="Write it as one", body="return plain_rms_norm(x, weight, eps)"),
     Right("rms_norm", "textbook", body=RMS_NORM.format(**RMS_NORM_RIGHT)),
     Right("rms_norm", "einsum", body='''
@@ -349,6 +422,27 @@ return record(gate * sigmoid * up, backward, gate_up)
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * (sigmoid + gate * sigmoid * (1 - sigmoid))"})),
     Wrong("swiglu", "gradient by up takes the gate", says="it takes silu(gate)",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_up": "grad * gate"})),
+    Wrong("swiglu", "float64 zeros for both halves", says="gradient of swiglu: expected float32, but it is float64", body='''
+sigmoid = 0.5 * np.tanh(0.5 * gate) + 0.5
+
+def backward(grad):
+    part = np.zeros(gate_up.shape)
+    part[..., :width] = grad * up * (sigmoid + gate * sigmoid * (1 - sigmoid))
+    part[..., width:] = grad * gate * sigmoid
+    return part,
+
+return record(gate * sigmoid * up, backward, gate_up)
+'''),
+    Wrong("swiglu", "the gate, a view, becomes silu", says="Input 0 was written to", body='''
+sigmoid = 0.5 * np.tanh(0.5 * gate) + 0.5
+slope = sigmoid + gate * sigmoid * (1 - sigmoid)
+gate *= sigmoid
+
+def backward(grad):
+    return np.concatenate([grad * up * slope, grad * gate], axis=-1),
+
+return record(gate * up, backward, gate_up)
+'''),
     Wrong("swiglu", "put together from silu", says="Write it as one",
           body="return silu(gate_up[..., :width]) * gate_up[..., width:]"),
     Right("swiglu", "sigmoid from tanh", body=SWIGLU.format(**SWIGLU_RIGHT)),
@@ -396,6 +490,8 @@ return record(silu_gate * up, backward, gate_up)
     Wrong("linear", "flattened the wrong way", says="linear of shape (3, 2, 4): expected", body=LINEAR.format(**{
         **LINEAR_RIGHT, "y": "(weight.data.T @ x.data.reshape(d_in, -1)).T.reshape(x.shape[:-1] + (d_out,)) "
                              "+ (0 if bias is None else bias.data)"})),
+    Wrong("linear", "float64 by the weight", says="gradient by the weight: expected float32, but it is float64",
+          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "sum(np.outer(r, g) for r, g in zip(flat, grad_rows)) * np.ones(1)"})),
     Wrong("linear", "the plain version", says="Write it as one",
           body="return x @ weight if bias is None else x @ weight + bias"),
     Right("linear", "without flattening", body=LINEAR.format(**LINEAR_RIGHT)),
@@ -520,7 +616,7 @@ for name, parameter in own.items():
     if arrays[name].shape != parameter.shape:
         raise ValueError("wrong shape " + name)
     if assign:
-        parameter.data = arrays[name]
+        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
     else:
         parameter.data[...] = arrays[name]
 for name in arrays:
@@ -538,7 +634,7 @@ for name in arrays:
         raise ValueError("unexpected " + name)
 for name, parameter in own.items():
     if assign:
-        parameter.data = arrays[name]
+        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
     else:
         parameter.data[...] = arrays[name]
 '''}),
@@ -560,7 +656,7 @@ if problems:
     raise ValueError(", ".join(problems))
 for name, parameter in own.items():
     if assign:
-        parameter.data = arrays[name]
+        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
     else:
         parameter.data[...] = arrays[name]
 '''}),
@@ -572,6 +668,24 @@ for name, parameter in own.items():
 '''}),
     Wrong("modules", "assign copies", says="With assign=True the array of the state is taken over", body={1: LOAD + '''
     parameter.data[...] = arrays[name]
+'''}),
+    Wrong("modules", "assign takes every dtype", says="An array of another dtype must be cast even then", body={1: LOAD + '''
+    if assign:
+        parameter.data = arrays[name]
+    else:
+        parameter.data[...] = arrays[name]
+'''}),
+    Wrong("modules", "as many numbers, then reshape", says="which has as many numbers", body={1: '''
+problems = [f"missing {name}" for name in own if name not in arrays]
+problems += [f"unexpected {name}" for name in arrays if name not in own]
+problems += [f"wrong size {name}" for name in own if name in arrays and own[name].size != arrays[name].size]
+if problems:
+    raise ValueError(", ".join(problems))
+for name, parameter in own.items():
+    if assign:
+        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
+    else:
+        parameter.data[...] = arrays[name].reshape(parameter.shape)
 '''}),
     Right("modules", "collected in a dictionary, loaded in two passes", body={0: '''
 found = {}
@@ -591,7 +705,7 @@ visit(prefix.split(".") if prefix else [], self)
 yield from found.items()
 ''', 1: LOAD + '''
     if assign:
-        parameter.data = arrays[name]
+        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
     else:
         parameter.data[...] = arrays[name]
 '''}),

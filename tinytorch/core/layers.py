@@ -94,8 +94,12 @@ def rms_norm(x, weight, eps=1e-5):
     """Divide every vector by its root mean square, then scale each feature: x / sqrt(mean(x^2) + eps) * weight.
 
     x: Tensor (..., d). weight: Tensor (d,). Returns a Tensor (..., d). (Zhang and Sennrich 2019.)
+    Raises ValueError for a weight of another shape, and for an eps that is 0 (also as a float32), negative or infinite.
     """
-    d = x.shape[-1]
+    d, eps = x.shape[-1], float(eps)                                # a np.float64 would make everything float64
+    if not 1e-37 < eps < math.inf:
+        raise ValueError("rms_norm needs an eps that is positive as a float32, or a vector of zeros would be divided "
+                         f"by 0, but eps is {eps}.")
     if weight.shape != (d,):
         raise ValueError(f"rms_norm of vectors of {d} features needs a weight of shape ({d},), "
                          f"but it has shape {weight.shape}.")
@@ -197,7 +201,7 @@ def embedding(weight, ids):
     weight: Tensor (V, d). ids: integer array (...). Returns a Tensor (..., d).
     Raises TypeError for ids that are not integers, ValueError for ids outside 0..V-1 (negative ones too).
     """
-    ids = check_ids(ids, len(weight.data), "token ids")
+    ids = check_ids(np.array(ids), len(weight.data), "token ids")   # a copy: the caller may change his before backward
 
     def backward(grad):
         part = np.zeros_like(weight.data)
