@@ -642,7 +642,7 @@ def find_checkpoint(name_or_path):
         path = Path(name_or_path).expanduser()
         is_folder, exists = path.is_dir(), path.exists()
     except (OSError, RuntimeError, ValueError) as error:    # "~nobody/file", a name that is too long, a locked folder
-        reason = getattr(error, "strerror", None) or error
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise FileNotFoundError(f"There is no file {str(name_or_path)[:100]} that can be reached: {reason}.") from None
     if is_folder:
         raise ValueError(f"{path} is a folder, but a file is needed.")
