@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tinytorch.core.layers import cross_entropy
-from tinytorch.core.tensor import Tensor, no_grad
+from tinytorch.core.tensor import Tensor, no_grad, record
 from tinytorch.models.transformer import (MLP, Block, Transformer, TransformerConfig, count_parameters, generate_naive,
                                           token_array, unembed)
 
@@ -219,6 +219,17 @@ def test_outputs_are_float32_for_every_integer_type():
     assert all(x.data.dtype == np.float32 for x in model.hidden_states([[1, 2, 3]]))
 
 
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16, np.longdouble])
+@pytest.mark.parametrize("length", [1, 2])
+def test_numpy_scalars_in_the_configuration_bring_no_float64(kind, length):
+    """A single vector and several take different paths through the norm."""
+    config = dataclasses.replace(TINY, norm_eps=kind(1e-3), rope_base=kind(100))
+    assert type(config.norm_eps) is float and type(config.rope_base) is float
+    model = Transformer(config, seed=0)
+    states = list(model.hidden_states([[1] * length]))
+    assert all(x.dtype == np.float32 for x in (*states, model([[1] * length])))
+
+
 # ---- gradients ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -268,6 +279,19 @@ def test_unembed():
         np.testing.assert_allclose(table.grad, np.einsum("nv,nd->vd", grad.reshape(-1, 7), x.data.reshape(-1, 4)))
     with no_grad():
         assert not unembed(x, table).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unembed_sends_back_the_dtype_of_its_inputs(dtype):
+    sent = []
+
+    def watched(array):
+        def backward(grad):
+            sent.append(grad.dtype)
+            return (grad,)
+        return record(array, backward, Tensor(array, requires_grad=True, dtype=dtype))
+    unembed(watched(np.ones((1, 1), dtype)), watched(np.ones((1, 1), dtype))).backward(np.ones((1, 1), dtype))
+    assert sent == [dtype, dtype]
 
 
 def test_no_grad_records_nothing():
@@ -422,6 +446,8 @@ def test_generate_naive_follows_the_reference():
     assert generate_naive(model, prompt, 0) == prompt
     assert generate_naive(model, np.array(prompt), 8) == expected
     assert generate_naive(model, (3, 1), 8) == expected
+    for ids in (np.array([3]), [np.int32(3)], range(3, 4)):
+        assert [type(i) for i in generate_naive(model, ids, 0)] == [int], "Python ints, also those of the prompt"
 
 
 def test_generate_naive_fills_the_context_and_not_more():
@@ -431,6 +457,8 @@ def test_generate_naive_fills_the_context_and_not_more():
         generate_naive(model, [1, 2], 16)
     with pytest.raises(ValueError, match="empty"):
         generate_naive(model, [], 1)
+    with pytest.raises(TypeError, match="float64"):
+        generate_naive(model, [1.7], 1)
 
 
 # ---- weights --------------------------------------------------------------------------------------------------------
@@ -511,7 +539,9 @@ def test_residual_projections_start_smaller():
     ([], ValueError, "empty"),
     ([[]], ValueError, r"empty .*\(1, 0\)"),
     (np.zeros((0, 3), int), ValueError, "empty"),
-    ([[1, 2], [3]], ValueError, "differ in length"),
+    ([[1, 2], [3]], ValueError, "rows of tokens differ in length"),
+    (np.array([[2**63]], np.uint64), ValueError, "tokens contains 9223372036854775808"),
+    ([[2**64 - 1]], ValueError, "tokens contains 18446744073709551615"),
     ([[1] * 17], ValueError, "position 16.*max_seq_len is 16"),
 ])
 def test_wrong_tokens(tokens, error, words):
@@ -524,6 +554,9 @@ def test_wrong_tokens(tokens, error, words):
     ({"positions": [[0, 1, 2]] * 2}, ValueError, r"\(2, 3\).*\(1, 3\)"),
     ({"positions": [[0.0, 1.0, 2.0]]}, TypeError, "float64"),
     ({"positions": Tensor([[0, 1, 2]])}, TypeError, "float32"),
+    ({"positions": [[0, 1], [2]]}, ValueError, "rows of positions differ in length"),
+    ({"positions": []}, ValueError, r"\(0,\).*\(1, 3\)"),
+    ({"positions": np.array([[2**63, 1, 2]], np.uint64)}, ValueError, "positions contains 9223372036854775808"),
     ({"positions": [[0, 1, 16]]}, ValueError, "position 16.*max_seq_len is 16"),
     ({"positions": [[2**62, 0, 1]]}, ValueError, "max_seq_len is 16"),
     ({"logits_to_keep": 0}, ValueError, "logits_to_keep is 0.*1 to 3"),
@@ -555,6 +588,9 @@ def test_a_cache_that_does_not_fit():
         with pytest.raises(ValueError, match=words):
             model([[1, 2]], cache=cache)
         assert cache.seq_pos == 0 and all(layer.size == 0 for layer in cache.layers)
+    for cache in (ListCache.Layer(), [], True):
+        with pytest.raises(TypeError, match=f"cache is a {type(cache).__name__}, .*`layers`"):
+            model([[1]], cache=cache)
 
 
 def test_a_full_context_is_refused_before_the_cache_changes():
@@ -586,6 +622,15 @@ def test_a_full_context_is_refused_before_the_cache_changes():
     ({"head_dim": 0}, "head_dim is 0"),
     ({"rope_base": 0.0}, r"rope_base is 0\.0"),
     ({"rope_base": float("nan")}, "rope_base is nan"),
+    ({"rope_base": 10**400}, "rope_base is 1000"),
+    ({"rope_base": True}, "rope_base is True"),
+    ({"rope_base": np.float32("inf")}, "rope_base is .*inf"),
+    ({"norm_eps": "1e-5"}, "norm_eps is '1e-5'"),
+    ({"norm_eps": np.array([1e-5])}, "norm_eps is array"),
+    ({"norm_eps": None}, "norm_eps is None"),
+    ({"norm_eps": 0}, "norm_eps is 0"),
+    ({"norm_eps": 1e-46}, "norm_eps is 1e-46, .* float32"),
+    ({"norm_eps": np.longdouble("1e-46")}, "norm_eps is .* float32"),
     ({"norm_eps": -1e-5}, "norm_eps is -1e-05"),
 ])
 def test_impossible_configurations(changes, words):

@@ -128,6 +128,12 @@ ANSWERS = [
         x = x + self.attention(self.attention_norm(x), positions, cache)
         return x + self.mlp(self.mlp_norm(x))
     '''),
+    Wrong("block", "positions counted anew with a cache", says="hand positions on", body='''
+        if cache is not None:
+            positions = np.arange(x.shape[1])[None]
+        x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
+        return x + self.mlp(self.mlp_norm(x))
+    '''),
     Right("block", "named steps and keywords", body='''
         attended = self.attention(self.attention_norm(x), positions=positions, cache=cache, layer_idx=layer_idx)
         middle = attended + x
@@ -203,6 +209,22 @@ ANSWERS = [
         def backward(grad):
             return (grad @ table.data).astype(np.float32), (grad.reshape(-1, V).T @ rows).astype(np.float32)
         return record((rows @ table.data.T).reshape(*x.shape[:-1], V), backward, x, table)
+    '''),
+    Wrong("unembed", "gradients in float64", says="float64 to x", body='''
+        rows = x.data.reshape(-1, d)
+
+        def backward(grad):
+            grad = grad.reshape(-1, V).astype(np.float64)
+            return np.dot(grad, table.data).reshape(x.shape), np.dot(grad.T, rows)
+        return record(np.dot(rows, table.data.T).reshape(*x.shape[:-1], V), backward, x, table)
+    '''),
+    Wrong("unembed", "the table's gradient summed up in float64", says="float64 to the table", body='''
+        def backward(grad):
+            total = np.zeros((V, d))
+            for g, row in zip(grad.reshape(-1, V), x.data.reshape(-1, d)):
+                total += np.outer(g, row)
+            return grad @ table.data, total
+        return record(x.data @ table.data.T, backward, x, table)
     '''),
     Right("unembed", "einsum", body='''
         def backward(grad):
@@ -368,6 +390,12 @@ ANSWERS = [
         x = self.norm(x[:, -keep:])
         return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
     '''}),
+    Wrong("transformer", "positions not handed on where there is a cache", says="with a cache too", body={1: '''
+        for x in self.hidden_states(tokens, cache) if cache is not None else self.hidden_states(tokens, None, positions):
+            pass
+        x = self.norm(x[:, -keep:])
+        return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    '''}),
     Right("transformer", "a list of states, all logits, then the slice", body={1: '''
         states = list(self.hidden_states(tokens, cache=cache, positions=positions))
         x = self.norm(states[-1])
@@ -519,6 +547,38 @@ ANSWERS = [
                 logits = model([tokens], logits_to_keep=1)
                 tokens.append(int(logits.data[0, -1].argmax()))
                 logits = model([tokens], logits_to_keep=1)
+        return tokens
+    '''),
+    Wrong("generate_naive", "cuts the row to what the model can read", says="Do not cut the row", body='''
+        tokens = list(prompt)
+        with no_grad():
+            for _ in range(max_new_tokens):
+                logits = model([tokens[-model.config.max_seq_len:]], logits_to_keep=1)
+                tokens.append(int(logits.data[0, -1].argmax()))
+        return tokens
+    '''),
+    Wrong("generate_naive", "stops in silence when the context is full", says="nor stop early", body='''
+        tokens = list(prompt)
+        with no_grad():
+            for _ in range(max_new_tokens):
+                if len(tokens) > model.config.max_seq_len:
+                    break
+                tokens.append(int(model([tokens], logits_to_keep=1).data[0, -1].argmax()))
+        return tokens
+    '''),
+    Wrong("generate_naive", "records every step", says="use no_grad()", body='''
+        tokens = list(prompt)
+        for _ in range(max_new_tokens):
+            logits = model([tokens], logits_to_keep=1)
+            tokens.append(int(logits.data[0, -1].argmax()))
+        return tokens
+    '''),
+    Wrong("generate_naive", "no_grad around the argmax only", says="recorded for backward", body='''
+        tokens = list(prompt)
+        for _ in range(max_new_tokens):
+            logits = model([tokens], logits_to_keep=1)
+            with no_grad():
+                tokens.append(int(logits.data[0, -1].argmax()))
         return tokens
     '''),
     Right("generate_naive", "all logits, no slice", body='''
