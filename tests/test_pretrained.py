@@ -480,7 +480,7 @@ def test_names_and_paths(tmp_path, monkeypatch):
 @pytest.mark.parametrize("package", ["gguf", "tokenizers", "jinja2"])
 def test_a_missing_package_says_what_to_install(package, tiny_path, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf'needs the package {package}: pip install "tinytorch\[pretrained\]"'):
+    with pytest.raises(ImportError, match=rf'needs the package {package}: pip install -e "\.\[pretrained\]"'):
         from_pretrained(tiny_path)
 
 

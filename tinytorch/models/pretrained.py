@@ -91,7 +91,7 @@ def require(package):
         return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(f'Loading a pretrained model needs the package {package}: '
-                          f'pip install "tinytorch[pretrained]"') from error
+                          f'pip install -e ".[pretrained]" in the folder of this project.') from error
 
 
 @dataclass(frozen=True)
