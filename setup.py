@@ -1,8 +1,9 @@
-"""What pyproject.toml cannot say: the notebooks of the lessons travel inside the package, as tinytorch/_lessons."""
+"""What pyproject.toml cannot say: the notebooks of the lessons travel inside the package, as tinytorch/_lessons, and the
+weights of the tiny model in tinytorch/models."""
 from setuptools import find_namespace_packages, setup
 
 setup(
     packages=[*find_namespace_packages(include=["tinytorch*"]), "tinytorch._lessons"],
     package_dir={"tinytorch._lessons": "modules/source"},
-    package_data={"tinytorch._lessons": ["[0-8]*/*.ipynb"]},
+    package_data={"tinytorch.models": ["tiny.safetensors"], "tinytorch._lessons": ["[0-8]*/*.ipynb"]},
 )

@@ -33,6 +33,9 @@ def copy(tmp_path):
     return tmp_path
 
 
+DATA = {"models/tiny.safetensors"}      # what the package holds beside what the notebooks export
+
+
 def contents(folder):
     """The bytes of every file below a folder; line ends as git keeps them."""
     return {path.relative_to(folder).as_posix(): path.read_bytes().replace(b"\r\n", b"\n")
@@ -42,6 +45,8 @@ def contents(folder):
 def test_package_is_what_the_notebooks_export(copy):
     run_nbdev(copy, "from nbdev.doclinks import nbdev_export; nbdev_export()")
     exported, committed = contents(copy / "tinytorch"), contents(ROOT / "tinytorch")
+    for file in DATA:
+        assert committed.pop(file), file
     assert sorted(committed) == sorted(exported), "a file is missing, or stale: no notebook exports it"
     different = [file for file in exported if exported[file] != committed[file]]
     assert not different, f"run nbdev_export; not as exported: {different}"

@@ -33,11 +33,12 @@ def test_no_held_out_sum_is_in_the_data():
     assert "=" not in ByteTokenizer().decode(data.ids)
 
 
-def test_the_two_parts_of_the_training():
+def test_the_mix_in_the_course_of_the_training():
     """First many sums, each after an <eos>; then mostly stories, and every other text as a user would begin it."""
     data, decode = TinyData(stories=20, sums=300), ByteTokenizer().decode
-    for step, (stories, sums), bare in ((0, (3, 112), 0), (data.early - 1, (3, 112), 0), (data.early, (8, 48), 24)):
-        (story, _), (inputs, targets) = data.batches(np.random.default_rng(0), step)
+    for part, step, (stories, sums), bare in ((1, 0, (3, 112), 0), (1, data.early - 1, (3, 112), 0),
+                                              (1, data.early, (8, 48), 24), (2, 0, (8, 32), 16)):
+        (story, _), (inputs, targets) = data.batches(np.random.default_rng(0), part, step)
         assert story.shape == (stories, 256) and inputs.shape == targets.shape == (sums, inputs.shape[1])
         assert sum(row[0] != 256 for row in inputs) == bare
         assert bool((story[:, 0] != 256).any()) == bool(bare)
@@ -47,24 +48,29 @@ def test_the_two_parts_of_the_training():
             assert answer == f"{a + b}<eos>"
 
 
-def test_the_recipe_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    data, plan = TinyData(stories=20, sums=100), TrainingConfig(steps=4, warmup=1)
-    data.early, data.rows = 1, ((1, 4), (2, 2))
+@pytest.mark.parametrize("saves, says", [(1, ["part 1: going on after step 2"]),
+                                         (3, ["part 1: going on after step 4", "part 2: going on after step 2"])])
+def test_the_recipe_goes_on_where_it_stopped(saves, says, tmp_path, monkeypatch):
+    data, recipe = TinyData(stories=20, sums=100), [TrainingConfig(steps=4, warmup=1), TrainingConfig(steps=3, warmup=1)]
+    data.early, data.rows = 1, ((1, 4), (2, 2), (1, 1))
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     whole.mkdir(), parts.mkdir()
-    train_tiny(whole, config=plan, data=data, save_every=9)
+    train_tiny(whole, recipe=recipe, data=data, save_every=9)
 
     honest = tiny.save_checkpoint
     def stop(trainer, path):
+        nonlocal saves
         honest(trainer, path)
-        raise KeyboardInterrupt
+        saves -= 1
+        if not saves:
+            raise KeyboardInterrupt
     with monkeypatch.context() as patch:
         patch.setattr(tiny, "save_checkpoint", stop)
         with pytest.raises(KeyboardInterrupt):
-            train_tiny(parts, config=plan, data=data, save_every=2)
+            train_tiny(parts, recipe=recipe, data=data, save_every=2)
     said = []
-    train_tiny(parts, said.append, config=plan, data=data, save_every=9)
-    assert said[0] == "going on after step 2"
+    train_tiny(parts, said.append, recipe=recipe, data=data, save_every=9)
+    assert said == says
     first, second = (load_model(folder / "tiny.safetensors")[0].state_dict() for folder in (whole, parts))
     for name in first:
         np.testing.assert_array_equal(first[name], second[name])

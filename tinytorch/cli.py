@@ -82,13 +82,13 @@ def options(version: Annotated[bool, typer.Option("--version", callback=print_ve
     """What stands before a command."""
 
 
-ModelOption = Annotated[str, typer.Option("--model", help="smollm2, or the path of a .gguf file or of a model that `tinytorch train` wrote.")]
+ModelOption = Annotated[str, typer.Option("--model", help="tiny, smollm2, or the path of a .gguf file or of a model that `tinytorch train` wrote.")]
 
 
 @app.command("generate")
 def generate_command(
     prompt: Annotated[str, typer.Argument(help="The text to continue.")],
-    model: ModelOption = "smollm2",
+    model: ModelOption = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to write at most.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
     top_k: Annotated[Optional[int], typer.Option(help="Choose among the k likeliest tokens.")] = None,
@@ -212,8 +212,8 @@ def chart(series, width=64, height=11):
 # %% ../modules/source/90_cli/90_cli.ipynb #97c51574
 @app.command()
 def demo(
-    prompt: Annotated[str, typer.Option(help="The text that both loops continue.")] = "Once upon a time, in a small village by the sea, there lived",
-    model: ModelOption = "smollm2",
+    prompt: Annotated[str, typer.Option(help="The text that both loops continue.")] = "One day, Mia found a red ball.",
+    model: ModelOption = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens each loop writes at most.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")] = False,
 ):

