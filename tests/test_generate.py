@@ -889,6 +889,16 @@ def test_rows_that_stopped_stay_stopped():
             [[0, 1], [1, 7, 8], [2, 5, 5, 5, 5, 5, 5]]
 
 
+def test_a_row_that_is_done_counts_what_was_forwarded():
+    rows, cache = [module.Row(PROMPT), module.Row([7])], KVCache.for_model(MODEL, batch_size=2)
+    module.forward_pending(MODEL, rows, cache)
+    rows[0].accept(1, [])
+    rows[1].accept(5, [])
+    rows[1].accept(0, [[0]])                                             # done before 5 was forwarded
+    module.forward_pending(MODEL, rows, cache)
+    assert rows[1].history == [7, 5] and [row.cached for row in rows] == held(cache) == [6, 1]
+
+
 def test_generation_ends_when_all_rows_have_stopped():
     cache = Recording.for_model(MODEL)
     new = new_tokens()

@@ -484,6 +484,20 @@ def test_padding_is_not_forgotten_when_a_position_fits_its_slot_again():
     assert cache.layers[0].padded and cache.next_positions().tolist() == [[4]] * B
 
 
+@pytest.mark.parametrize("positions", [[[0, 2, 5]] * 2, [[0, 1, 2], [3, 4, 5]], [[0, 2, 1]] * 2], ids=str)
+def test_positions_that_do_not_count_on_need_a_mask(positions):
+    """Not only padding does: also gaps, other starts, another order."""
+    cache = make()
+    feed(cache, 3, positions=np.array(positions))
+    after = [[max(row) + 1] for row in positions]
+    for change in (lambda: None, lambda: cache.reorder(range(B)), lambda: (feed(cache, 1), cache.trim(1))):
+        change()
+        assert [layer.padded for layer in cache.layers] == [True] * LAYERS
+        assert cache.next_positions().tolist() == after
+    cache.reset()
+    assert not cache.layers[0].padded
+
+
 def test_views_stay_right_while_going_on():
     """Pitfall 11."""
     cache = make()
@@ -1308,6 +1322,15 @@ def test_a_failing_block_leaves_the_cache_usable(monkeypatch):
     assert cache.seq_pos == 4
     logits = run(model, PROMPTS[:1, 4:6], cache)
     np.testing.assert_allclose(logits, run(model, PROMPTS[:1, :6])[:, 4:], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 2, 1], [0, 2, 5, 3], [5, 6, 7, 0], [0, 1, 4, 2]], ids=str)
+def test_an_older_token_that_comes_late_does_not_look_into_its_future(positions):
+    model, tokens, positions = MODELS["GQA"], PROMPTS[:1, :4], np.array([positions])
+    cache = KVCache.for_model(model)
+    run(model, tokens[:, :3], cache, positions[:, :3])
+    late = run(model, tokens[:, 3:], cache, positions[:, 3:])
+    np.testing.assert_allclose(late, run(model, tokens, positions=positions)[:, 3:], atol=1e-4, rtol=0)
 
 
 def test_trim_with_a_model_equals_never_having_gone_there():
