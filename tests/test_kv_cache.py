@@ -1324,7 +1324,7 @@ def test_a_failing_block_leaves_the_cache_usable(monkeypatch):
     np.testing.assert_allclose(logits, run(model, PROMPTS[:1, :6])[:, 4:], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("positions", [[0, 1, 2, 1], [0, 2, 5, 3], [5, 6, 7, 0], [0, 1, 4, 2]], ids=str)
+@pytest.mark.parametrize("positions", [[0, 2, 5, 3], [5, 6, 7, 0], [0, 1, 4, 2]], ids=str)
 def test_an_older_token_that_comes_late_does_not_look_into_its_future(positions):
     model, tokens, positions = MODELS["GQA"], PROMPTS[:1, :4], np.array([positions])
     cache = KVCache.for_model(model)
