@@ -464,7 +464,7 @@ def test_names_and_paths(tmp_path, monkeypatch):
         from_pretrained(tmp_path / "nothing.gguf")
     with pytest.raises(FileNotFoundError, match="There is no file"):
         from_pretrained("nowhere/model")
-    with pytest.raises(ValueError, match="no model named 'gpt5'. Known are: smollm2"):
+    with pytest.raises(ValueError, match="no model named 'gpt5'. Known are: tiny, smollm2"):
         from_pretrained("gpt5")
     with pytest.raises(ValueError, match="is a folder"):
         from_pretrained(tmp_path)
