@@ -1,4 +1,5 @@
 """The package is exactly what the notebooks export, the notebooks are clean, the two configurations agree."""
+import ast
 import configparser
 import os
 import shutil
@@ -59,6 +60,15 @@ def test_notebooks_are_clean(copy):
                     "for folder in 'modules/source', 'nbs': nbdev_clean(folder)")
     unclean = [path.relative_to(copy).as_posix() for path, old in before.items() if path.read_bytes() != old]
     assert not unclean, f"run nbdev_clean --fname on {unclean}"
+
+
+def test_nothing_is_defined_twice_in_a_module():
+    """A cell that was copied by mistake exports its functions twice, and nothing else would notice."""
+    for path in (ROOT / "tinytorch").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+                 and not any(isinstance(d, ast.Call) for d in node.decorator_list)]   # add_to_class(A) and (B) may share a name
+        assert len(names) == len(set(names)), f"{path}: {sorted(name for name in set(names) if names.count(name) > 1)}"
 
 
 def test_both_configurations_agree():
