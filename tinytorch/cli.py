@@ -214,7 +214,7 @@ def chart(series, width=64, height=11):
 def demo(
     prompt: Annotated[str, typer.Option(help="The text that both loops continue.")] = "One day, Mia found a red ball.",
     model: ModelOption = "tiny",
-    max_new_tokens: Annotated[int, typer.Option(help="How many tokens each loop writes at most.")] = 64,
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens each loop writes at most.")] = 128,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")] = False,
 ):
     """Race the uncached loop against the cached one on the same prompt."""
