@@ -30,8 +30,7 @@ def name(path):
 
 def bank(path):
     """The answers of a lesson's bank."""
-    if not (BANKS / f"{path.stem}.py").exists():
-        pytest.skip(f"no bank of wrong answers yet: tests/misconceptions/{path.stem}.py")
+    assert (BANKS / f"{path.stem}.py").exists(), f"no bank of wrong answers: write tests/misconceptions/{path.stem}.py"
     return importlib.import_module(f"tests.misconceptions.{path.stem}").ANSWERS
 
 
