@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import io
+import json
 import os
 import re
 import shutil
@@ -277,6 +278,25 @@ def test_demo_runs_on_the_students_package(workspace, tmp_path):
         file.write("\nraise ImportError('this is the student speaking')\n")
     code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
     assert code == 2 and "this is the student speaking" in err and "Notice: 06_kv_cache" not in err
+
+
+def test_demo_in_a_workspace_finds_the_shipped_model(workspace):
+    code, out, err = tinytorch(workspace, "demo", "--json", "--max-new-tokens", 5, package=L.ROOT)
+    assert code == 0, err
+    assert json.loads(out)["model"] == "tiny" and json.loads(out)["same_tokens"] is True
+    assert (workspace / "tinytorch" / "models" / "tiny.safetensors").exists()
+
+
+@pytest.mark.parametrize("lesson, module", [("01_tensor", "tinytorch.core.tensor"), ("06_kv_cache", "tinytorch.generation.kv_cache"),
+                                            ("04_transformer", "tinytorch.models.transformer")])
+def test_the_sentence_names_what_was_imported(lesson, module):
+    """In a real import the parent package comes first, and it must not answer for a neighbour."""
+    code = ("from tinytorch.course import guard, import_table\n"
+            f"table = import_table({lesson!r})\n"
+            "guard(table.files, table.withheld)\n"
+            f"import {module}\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=L.ROOT, text=True, capture_output=True, timeout=60)
+    assert f"ImportError: {lesson} builds {module} itself" in done.stderr
 
 
 def test_lessons_import_only_earlier_ones():

@@ -132,11 +132,10 @@ class Guard(importlib.abc.MetaPathFinder):
             return importlib.util.spec_from_file_location(name, self.files[name], submodule_search_locations=[])
         if name in self.files:
             return importlib.util.spec_from_file_location(name, self.files[name])
-        if any(module.startswith(name + ".") for module in self.files):
+        if name in self.withheld:
+            raise ImportError(self.withheld[name], name=name)
+        if any(module.startswith(name + ".") for module in [*self.files, *self.withheld]):
             return importlib.machinery.ModuleSpec(name, None, is_package=True)
-        for module, sentence in self.withheld.items():
-            if module == name or module.startswith(name + "."):
-                raise ImportError(sentence, name=name)
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
@@ -308,6 +307,8 @@ def start(
         target = file_of(module, workspace.package)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file_of(module, PACKAGE), target)
+    for weights in PACKAGE.rglob("*.safetensors"):                    # the model that the package ships
+        shutil.copyfile(weights, workspace.package / weights.relative_to(PACKAGE))
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
     print(f"    cd {folder}")
     print(f"    jupyter lab {first}.ipynb")

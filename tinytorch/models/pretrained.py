@@ -15,7 +15,6 @@ import codecs
 import functools
 import heapq
 import importlib
-import importlib.resources
 import importlib.util
 import math
 import operator
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+import tinytorch
 from ..core.tensor import add_to_class
 from .transformer import Transformer, TransformerConfig
 
@@ -633,7 +633,7 @@ def find_checkpoint(name_or_path):
     ValueError for an unknown name and for a folder.
     """
     if str(name_or_path) in SHIPPED:
-        path = Path(str(importlib.resources.files("tinytorch.models"))) / SHIPPED[str(name_or_path)]
+        path = Path(tinytorch.__file__).parent / "models" / SHIPPED[str(name_or_path)]
         if not path.exists():
             raise ImportError(f"The model {name_or_path} is not part of this copy of tinytorch: {path} is missing.")
         return path
