@@ -30,8 +30,9 @@ def path(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def long_path(tmp_path_factory):
-    """A model that can write for minutes without a cache."""
-    return str(write_tiny(tmp_path_factory.mktemp("cli") / "long.gguf", tiny_config(max_seq_len=100_000), seed=SEED))
+    """A model that can write for minutes without a cache; without a token for the end of the text nothing ends it early."""
+    return str(write_tiny(tmp_path_factory.mktemp("cli") / "long.gguf", tiny_config(max_seq_len=100_000), seed=SEED,
+                          tokenizer__ggml__eos_token_id=None))
 
 
 def run(capsys, *arguments):
@@ -253,26 +254,37 @@ def test_no_arguments_print_the_help(capsys):
 
 def command(*arguments, **options):
     return subprocess.Popen([sys.executable, "-c", "import sys; from tinytorch.cli import main; sys.exit(main())", *arguments],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+                            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
-@pytest.mark.parametrize("arguments", [["generate", PROMPT, "--max-new-tokens", "50000", "--no-cache"],
-                                       ["demo", "--max-new-tokens", "50000"]])
-def test_ctrl_c_ends_politely(long_path, arguments):
-    process = command(*arguments, "--model", long_path)
+@pytest.mark.parametrize("arguments, sign", [(["generate", PROMPT, "--max-new-tokens", "50000", "--no-cache"], b""),
+                                             (["demo", "--max-new-tokens", "50000"], b"without cache")])
+def test_ctrl_c_ends_politely(long_path, arguments, sign):
+    """Sent as soon as it writes; to a terminal, where the race is shown while it runs."""
+    ours, theirs = os.openpty()
+    with command(*arguments, "--model", long_path, stdout=theirs, env={**os.environ, "TERM": "xterm"}) as process:
+        os.close(theirs)
+        try:
+            seen, told = b"", False
+            while more := read_terminal(ours):                          # to the end, or it would wait for its reader
+                seen += more
+                if sign in seen and not told:
+                    process.send_signal(signal.SIGINT)
+                    told = True
+            assert told and process.wait() == 130
+        finally:
+            process.kill()
+            os.close(ours)
+        assert process.stderr.read().decode("utf-8").strip() == "Stopped."
+
+
+def read_terminal(descriptor):
+    """Some bytes; none when the other end is closed, which Linux reports as an error."""
     try:
-        if arguments[0] == "generate":
-            process.stdout.read(10)                             # it is writing
-        else:
-            with pytest.raises(subprocess.TimeoutExpired):
-                process.wait(timeout=8)                         # it is racing
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-    assert process.returncode == 130
-    assert err.decode("utf-8").strip() == "Stopped."
+        return os.read(descriptor, 1000)
+    except OSError:
+        return b""
 
 
 def test_a_terminal_that_knows_only_ascii(path):
