@@ -8,6 +8,7 @@ __all__ = ['softmax', 'check_ids', 'cross_entropy', 'rms_norm', 'silu', 'swiglu'
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #af65fbfd
 import math
+import operator
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def check_ids(ids, size, name):
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, but their dtype is {ids.dtype}.")
-    if ids.size and (ids.min() < 0 or ids.max() >= size):
+    if ids.size and ids.astype(np.uint64, copy=False).max() >= size:        # read without a sign, a negative id is huge
         wrong = ids[(ids < 0) | (ids >= size)].flat[0]
         raise ValueError(f"{name} must lie in 0..{size - 1}, but one of them is {wrong}.")
     return ids
@@ -96,15 +97,15 @@ def rms_norm(x, weight, eps=1e-5):
     x: Tensor (..., d). weight: Tensor (d,). Returns a Tensor (..., d). (Zhang and Sennrich 2019.)
     Raises ValueError for a weight of another shape, and for an eps that is 0 (also as a float32), negative or infinite.
     """
-    d, eps = x.shape[-1], float(eps)                                # a np.float64 would make everything float64
+    data, gain = x.data, weight.data
+    d, eps = data.shape[-1], float(eps)                             # a np.float64 would make everything float64
     if not 1e-37 < eps < math.inf:
         raise ValueError("rms_norm needs an eps that is positive as a float32, or a vector of zeros would be divided "
                          f"by 0, but eps is {eps}.")
-    if weight.shape != (d,):
+    if gain.shape != (d,):
         raise ValueError(f"rms_norm of vectors of {d} features needs a weight of shape ({d},), "
-                         f"but it has shape {weight.shape}.")
+                         f"but it has shape {gain.shape}.")
     ### BEGIN SOLUTION
-    data, gain = x.data, weight.data
     if data.size == d:                                              # one vector: Python floats cost less than arrays
         row = data.reshape(d)
         scale = 1 / math.sqrt(float(row.dot(row)) / d + eps)
@@ -175,11 +176,11 @@ def linear(x, weight, bias=None):
 
     x: Tensor (..., in). weight: Tensor (in, out). bias: Tensor (out,) or None. Returns a Tensor (..., out).
     """
-    d_in, d_out = weight.shape
-    if x.shape[-1:] != (d_in,):
+    data, (d_in, d_out) = x.data, weight.data.shape
+    if data.shape[-1:] != (d_in,):
         raise ValueError(f"linear expects {d_in} features on the last axis, but the input has shape {x.shape}.")
     ### BEGIN SOLUTION
-    rows = x.data.reshape(-1, d_in)                                 # all leading axes become one
+    rows = data.reshape(-1, d_in)                                   # all leading axes become one
     y = np.dot(rows, weight.data)
     if bias is not None:
         y += bias.data
@@ -191,7 +192,7 @@ def linear(x, weight, bias=None):
         return (by_x, by_weight) if bias is None else (by_x, by_weight, grad.sum(axis=0))
 
     parents = (x, weight) if bias is None else (x, weight, bias)
-    return record(y.reshape(x.shape[:-1] + (d_out,)), backward, *parents)
+    return record(y.reshape(data.shape[:-1] + (d_out,)), backward, *parents)
     ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #d0181235
@@ -221,8 +222,7 @@ class Module:
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward method.")
 
-    def __call__(self, *args, **kwargs):
-        return self.forward(*args, **kwargs)
+    __call__ = property(operator.attrgetter("forward"))     # model(x) is model.forward(x), with nothing between
 
     def parameters(self):
         """The list of all parameters, each once."""

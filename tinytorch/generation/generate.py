@@ -290,6 +290,8 @@ def read_stops(stop):
 
 def checked(sampler):
     """The sampler with a look at what it returns: one id that the model knows for each row, or an error."""
+    if type(sampler) is Sampler:                                        # ours returns nothing else
+        return sampler
     if not callable(sampler):
         raise TypeError(f"sampler is {sampler!r:.80}, but it must be a Sampler, or a function (logits, histories, generators) -> ids.")
 

@@ -162,7 +162,8 @@ def checked_array(name, array, dtype):
             raise RuntimeError(f"The {name} needs a gradient, but a cache is for inference only. "
                                "Run the model inside `with no_grad():`.")
         array = array.data
-    array = as_array(f"The {name}", array)
+    else:
+        array = as_array(f"The {name}", array)
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "fiu":
