@@ -16,7 +16,7 @@ PARTS = "decode", "prefill", "context", "train", "import", "memory", "cached", "
 SIZES = "0.8M", "7M", "30M", "124M"
 
 
-def main():
+def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"of {', '.join(PARTS)}; all by default")
@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--json", metavar="FILE", help="write all figures")
     parser.add_argument("--plot", metavar="FILE", help="write a picture of them")
     parser.add_argument("--force", action="store_true", help="go on although others use the processors; it is still said")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -38,8 +38,9 @@ def main():
     console = Console(width=None if sys.stdout.isatty() else 150)
     others = measure.Others()
     time.sleep(1)
-    if others.processors() > measure.DISTURBED and not options.force:
-        console.print(f"NO CONCLUSION: other processes keep {others.processors():.2f} processors busy. Try again when the machine "
+    busy = others.processors()
+    if busy > measure.DISTURBED and not options.force:
+        console.print(f"NO CONCLUSION: other processes keep {busy:.2f} processors busy. Try again when the machine "
                       "is quiet, or look at the figures with --force.", style="bold red")
         return 3
     done = {}
@@ -61,7 +62,7 @@ def main():
         report.write_json(options.json, machine, options.threads, done)
     if options.plot:
         report.write_plot(options.plot, machine, done)
-    disturbed = [name for name, (_, busy) in done.items() if busy > measure.DISTURBED]
+    disturbed = [name for name, (_, others) in done.items() if others > measure.DISTURBED]
     if disturbed:
         console.print(f"NO CONCLUSION about {', '.join(disturbed)}: other processes used the processors.", style="bold red")
     return 3 if disturbed else 0

@@ -21,13 +21,14 @@ def seconds(function):
     return time.perf_counter() - start
 
 
-def in_turns(functions, rounds, tick=lambda: None, pause=PAUSE):
+def in_turns(functions, rounds, tick=lambda: None, pause=PAUSE, warm_up=True):
     """{name: [seconds of each round]} for {name: function that measures itself and returns seconds}.
 
-    Every round calls each function once, beginning with another one each time. A first round warms up and is dropped.
+    Every round calls each function once, beginning with another one each time. With warm_up, a round that does not count
+    comes before them.
     """
     names, times = list(functions), {name: [] for name in functions}
-    for turn in range(rounds + 1):
+    for turn in range(0 if warm_up else 1, rounds + 1):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
             time.sleep(pause)

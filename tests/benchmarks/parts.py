@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tests.benchmarks.llama import LlamaCpp, LlamaFile
-from tests.benchmarks.measure import PAUSE, Memory, Others, Spread, Threads, in_turns, ratios, seconds, spread
+from tests.benchmarks.measure import Memory, Spread, Threads, in_turns, ratios, seconds, spread
 from tests.benchmarks.models import SIZES, random_ids, random_model, token_bytes, weight_bytes
 from tests.benchmarks.peers import PlainNumPy, TinyTorch, TorchEager, Transformers, Uncached
 from tinytorch.core.tensor import no_grad
@@ -94,10 +94,10 @@ class Bench:
         self.progress.remove_task(task)
         return model, {peer.name: peer for peer in peers}
 
-    def in_turns(self, title, functions, peers=(), rounds=ROUNDS, threads=None, pause=PAUSE):
-        task = self.progress.add_task(title, total=len(functions) * (rounds + 1))
+    def in_turns(self, title, functions, peers=(), rounds=ROUNDS, threads=None, **options):
+        task = self.progress.add_task(title, total=len(functions) * (rounds + options.get("warm_up", True)))
         with Threads(threads or self.threads, peers):
-            times = in_turns(functions, rounds, lambda: self.progress.advance(task), pause)
+            times = in_turns(functions, rounds, lambda: self.progress.advance(task), **options)
         self.progress.remove_task(task)
         return times
 
@@ -301,7 +301,8 @@ def saved_by_the_cache(bench, part, size, model, prompt, new_tokens, rounds, goa
             written[use_cache] = generate(model, prompt, new_tokens, use_cache=use_cache)
         return seconds(write)
 
-    times = bench.in_turns(f"{new_tokens} tokens, {size}", {flag: functools.partial(run, flag) for flag in (True, False)}, rounds=rounds)
+    functions = {flag: functools.partial(run, flag) for flag in (True, False)}
+    times = bench.in_turns(f"{new_tokens} tokens, {size}", functions, rounds=rounds, warm_up=False)     # long enough without
     if written[True] != written[False]:
         raise Disagreement(f"With and without a cache, {size} wrote different tokens.")
     rate = {flag: new_tokens / np.median(times[flag]) for flag in times}
@@ -331,7 +332,7 @@ def smollm2(bench, steps=60):
     matrices = [p.data for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding.weight"]
     matrices.append(model.embedding.weight.data.T)      # the head
     products = [(rng.standard_normal(len(matrix), dtype=np.float32), matrix) for matrix in matrices]
-    tokens = stream(model, prompt, steps + 3)
+    tokens = stream(model, prompt, steps + 2)           # one for the prompt, one to warm up
     next(tokens)                                        # the prompt
     functions = {TinyTorch.name: lambda: seconds(lambda: next(tokens)),
                  "limit": lambda: seconds(lambda: [np.dot(x, matrix) for x, matrix in products])}
