@@ -1,6 +1,8 @@
 """llama.cpp as a peer, through llama-cpp-python's C functions: on our float32 weights, or on a file."""
 import ctypes
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -34,8 +36,9 @@ def write_float32(path, model):
 
 
 class LlamaFile(Peer):
-    """A GGUF file. The cache is float32, as ours is."""
+    """A GGUF file, read the way llama.cpp likes best."""
     name = "llama.cpp, quantised"
+    exact = False                                       # whether it computes in float32 throughout
     needs = ("llama_cpp", "gguf")
 
     def __init__(self, path):
@@ -71,7 +74,8 @@ class LlamaFile(Peer):
         params = api.llama_context_default_params()
         params.n_ctx, params.n_seq_max, params.n_batch, params.n_ubatch = B * -(-slots // 256) * 256, B, most, min(most, CHUNK)
         params.n_threads = params.n_threads_batch = self.threads
-        params.type_k = params.type_v = 0               # float32
+        if self.exact:                                  # its flash attention and its usual cache round to float16
+            params.type_k = params.type_v = params.flash_attn_type = 0
         self.context = api.llama_init_from_model(self.weights, params)
         if not self.context:
             raise RuntimeError(f"llama.cpp cannot make a context of {B} x {slots} tokens.")
@@ -103,9 +107,11 @@ class LlamaFile(Peer):
 class LlamaCpp(LlamaFile):
     """The weights of a model, written to a float32 GGUF file first."""
     name = "llama.cpp, float32"
+    exact = True
 
     def __init__(self, model):
-        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)       # the file stays open
-        path = Path(self.folder.name) / "model.gguf"
+        folder = tempfile.mkdtemp()
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)       # not now: llama.cpp keeps the file open
+        path = Path(folder) / "model.gguf"
         write_float32(path, model)
         super().__init__(path)
