@@ -137,4 +137,4 @@ class Memory:
             np.dot(matrix, self.x)
 
     def seconds_per_byte(self):
-        return seconds(self.product) / self.nbytes
+        return min(seconds(self.product) for _ in range(3)) / self.nbytes       # a limit is what was possible

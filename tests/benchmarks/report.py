@@ -45,41 +45,49 @@ def write_json(path, machine, threads, parts):
 
 
 def write_plot(path, machine, parts):
-    """Ratios with their quartiles as bars, one panel for each kind of work; time against context as a curve."""
+    """Ratios with their quartiles, a panel for each part; time against context as a curve."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter
 
     rows = [row for part_rows, _ in parts.values() for row in part_rows]
-    bars = {}
-    for row in rows:
-        if row.meaning == "times as fast":
-            bars.setdefault(row.work, []).append(row)
     curves = [row for row in rows if row.part == "context"]
-    panels = len(bars) + bool(curves)
-    if not panels:
+    panels = {name: group for name in parts
+              if (group := [row for row in rows if row.part == name != "context" and row.meaning == "times as fast"])}
+    heights = [len(group) + 4 for group in panels.values()] + [24] * bool(curves)
+    if not heights:
         return
-    figure = Figure(figsize=(8, 0.6 + 0.28 * sum(len(b) + 3 for b in bars.values()) + 4 * bool(curves)), layout="constrained")
-    FigureCanvasAgg(figure)
-    heights = [len(b) + 3 for b in bars.values()] + [12] * bool(curves)
-    axes = figure.subplots(panels, 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
-    for axis, (work, group) in zip(axes, bars.items()):
-        medians = [row.result.median for row in group]
-        errors = [[row.result.median - row.result.low for row in group], [row.result.high - row.result.median for row in group]]
-        axis.barh(range(len(group)), medians, xerr=errors, color=["tab:green" if m >= 1 else "tab:orange" for m in medians])
-        axis.set_yticks(range(len(group)), [f"{row.size} against {row.against}" for row in group], fontsize=7)
-        axis.invert_yaxis()
-        axis.set_xscale("log")
+    figure = Figure(figsize=(8, 1 + 0.17 * sum(heights)), layout="constrained")
+    FigureCanvasAgg(figure)                             # draws into memory, whatever screen there is
+    axes = figure.subplots(len(heights), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    plain_number = FuncFormatter(lambda value, position: f"{value:g}")
+    for axis, (name, group) in zip(axes, panels.items()):
+        for y, row in enumerate(group):
+            colour = "tab:green" if row.result.median >= 1 else "tab:red"
+            axis.plot([row.result.low, row.result.high], [y, y], color=colour)
+            axis.plot(row.result.median, y, "o", color=colour, markersize=4)
+        axis.set_yticks(range(len(group)), [f"{row.work}, {row.size}, against {row.against}" for row in group], fontsize=6)
+        axis.set_ylim(len(group), -1)
         axis.axvline(1, color="black", linewidth=0.8)
-        axis.set_title(f"{work}: times as fast", fontsize=9)
+        axis.set_title(f"{name}: times as fast", fontsize=9)
+        axis.set(xscale="log", xlim=(0.2, 50))
+        axis.set_xticks([0.2, 0.5, 1, 2, 5, 10, 20, 50])
+        axis.xaxis.set_major_formatter(plain_number)
+        axis.grid(alpha=0.3)
     if curves:
-        axis = axes[-1]
-        for label in dict.fromkeys((row.size, row.against) for row in curves):
-            points = [row for row in curves if (row.size, row.against) == label]
-            axis.plot([int(row.work.split()[-1]) for row in points], [row.theirs for row in points], "--", label=" ".join(label))
-        for size in dict.fromkeys(row.size for row in curves):
-            points = {int(row.work.split()[-1]): row.ours for row in curves if row.size == size}
-            axis.plot(list(points), list(points.values()), "o-", label=f"{size} tinytorch")
+        axis, lines = axes[-1], {}
+        for row in curves:
+            tokens = int(row.work.split()[-1])
+            lines.setdefault((row.size, "tinytorch"), {})[tokens] = row.ours
+            lines.setdefault((row.size, row.against), {})[tokens] = row.theirs
+        for (size, name), points in lines.items():
+            axis.plot(list(points), list(points.values()), "o-" if name == "tinytorch" else "--", label=f"{size} {name}")
         axis.set(xscale="log", yscale="log", xlabel="tokens of context", ylabel="ms per token")
-        axis.legend(fontsize=7)
+        for scale in (axis.xaxis, axis.yaxis):
+            scale.set_major_formatter(plain_number)
+        axis.set_xticks(list(lines[curves[0].size, "tinytorch"]))
+        axis.minorticks_off()
+        axis.legend(fontsize=6)
+        axis.grid(alpha=0.3)
     figure.suptitle(f"{machine['processor']}; {machine['blas']}\n{machine['versions']}", fontsize=7)
     figure.savefig(path, dpi=120)
