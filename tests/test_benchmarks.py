@@ -6,16 +6,13 @@ import time
 import numpy as np
 import pytest
 
-pytest.importorskip("psutil", reason="the extra bench is not installed")
-pytest.importorskip("threadpoolctl", reason="the extra bench is not installed")
-
-from tests.benchmarks import measure, parts, report                                         # noqa: E402
-from tests.benchmarks.__main__ import PARTS, SIZES, main                                    # noqa: E402
-from tests.benchmarks.llama import LlamaCpp                                                 # noqa: E402
-from tests.benchmarks.models import random_ids, random_model, token_bytes, weight_bytes     # noqa: E402
-from tests.benchmarks.peers import PlainNumPy, TinyTorch, TorchEager, Transformers, Uncached        # noqa: E402
-from tinytorch.core.tensor import no_grad                                                   # noqa: E402
-from tinytorch.models.transformer import TransformerConfig, count_parameters                # noqa: E402
+from tests.benchmarks import measure, parts, report
+from tests.benchmarks.__main__ import PARTS, SIZES, main
+from tests.benchmarks.llama import LlamaCpp
+from tests.benchmarks.models import random_ids, random_model, token_bytes, weight_bytes
+from tests.benchmarks.peers import PlainNumPy, TinyTorch, TorchEager, Transformers, Uncached
+from tinytorch.core.tensor import no_grad
+from tinytorch.models.transformer import TransformerConfig, count_parameters
 
 TINY = dict(vocab_size=50, embed_dim=32, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_dim=40, max_seq_len=64)
 
@@ -181,7 +178,6 @@ def test_json_and_plot(tmp_path):
     assert [part["disturbed"] for part in read["parts"].values()] == [False, True]
     row = read["parts"]["decode"]["rows"][0]
     assert row["result"] == {"median": 3.0, "low": 2.9, "high": 3.2} and row["reached"] is True
-    pytest.importorskip("matplotlib")
     report.write_plot(plot, machine, content)
     assert plot.read_bytes()[:4] == b"\x89PNG"
 

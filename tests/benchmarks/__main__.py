@@ -53,7 +53,10 @@ def main(arguments=None):
             others = measure.Others()
             rows = list(parts.PARTS[name](bench))
             done[name] = rows, others.processors()
-            report.print_part(console, name, *done[name], options.threads)
+            if rows:
+                report.print_part(console, name, *done[name], options.threads)
+            else:
+                console.print(f"{name}: left out, because what it needs is not installed.")
             progress.advance(whole)
     machine = measure.machine()
     for text in (*machine.values(), report.NOTE):

@@ -1,6 +1,5 @@
 """Measuring in turns, what others do to the machine meanwhile, and the limit that memory sets."""
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import time
@@ -96,8 +95,10 @@ def machine():
             for pool in threadpool_info() if pool["user_api"] == "blas"}
     versions = [f"Python {platform.python_version()}"]
     for package in ("numpy", "torch", "transformers", "llama-cpp-python"):
-        if importlib.util.find_spec(package.replace("-python", "").replace("-", "_")):
+        try:
             versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
     return {"processor": f"{processor()}, {os.cpu_count()} cores, {platform.system()}", "blas": "; ".join(sorted(blas)),
             "versions": ", ".join(versions)}
 

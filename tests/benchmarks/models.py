@@ -1,6 +1,7 @@
 """The four sizes that are compared, with random weights that every peer gets."""
 import numpy as np
 
+from tinytorch.models.pretrained import Blank
 from tinytorch.models.transformer import Transformer, TransformerConfig
 
 CONTEXT = 8448                                          # positions: 8,192 tokens and some to decode after them
@@ -15,7 +16,7 @@ SIZES = {
 
 def random_model(max_seq_len=CONTEXT, seed=0, **sizes):
     """A model whose weights make every block matter as much as the embedding, so that its greedy tokens vary."""
-    model = Transformer(TransformerConfig(max_seq_len=max_seq_len, **sizes), seed=seed)
+    model = Transformer(TransformerConfig(max_seq_len=max_seq_len, **sizes), seed=Blank())
     rng = np.random.default_rng(seed)
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:                         # the embedding has its features last, the others first
