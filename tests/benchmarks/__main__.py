@@ -9,6 +9,7 @@ Peers that are not installed are left out. Exit code 3: other processes used the
 """
 import argparse
 import os
+import shutil
 import sys
 import time
 
@@ -35,7 +36,7 @@ def main(arguments=None):
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
     from tests.benchmarks import measure, parts, report
 
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=max(130, shutil.get_terminal_size().columns))       # a narrower table would lose figures
     others = measure.Others()
     time.sleep(1)
     busy = others.processors()
@@ -43,9 +44,10 @@ def main(arguments=None):
         console.print(f"NO CONCLUSION: other processes keep {busy:.2f} processors busy. Try again when the machine "
                       "is quiet, or look at the figures with --force.", style="bold red")
         return 3
-    done = {}
+    done, machine = {}, measure.machine()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # It is drawn between the measurements only: a thread that draws meanwhile would be one of the others.
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as progress:
         bench = parts.Bench(options.threads, options.sizes, progress)
         chosen = [name for name in PARTS if name in options.parts or not options.parts]
         whole = progress.add_task("parts", total=len(chosen))
@@ -54,13 +56,11 @@ def main(arguments=None):
             rows = list(parts.PARTS[name](bench))
             done[name] = rows, others.processors()
             if rows:
-                report.print_part(console, name, *done[name], options.threads)
+                report.print_part(console, name, *done[name], options.threads, machine)
             else:
                 console.print(f"{name}: left out, because what it needs is not installed.")
             progress.advance(whole)
-    machine = measure.machine()
-    for text in (*machine.values(), report.NOTE):
-        console.print(text)
+    console.print(report.NOTE)
     if options.json:
         report.write_json(options.json, machine, options.threads, done)
     if options.plot:

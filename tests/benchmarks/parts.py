@@ -1,4 +1,5 @@
 """What is measured: one function for each part, from a Bench to the Rows of its table."""
+import contextlib
 import functools
 import importlib.util
 import json
@@ -20,6 +21,7 @@ TOLERANCE = 1e-3                                        # of logits of deviation
 PROMPT = 8
 DECODE_TOKENS = {"0.8M": 192, "7M": 64, "30M": 24, "124M": 10}     # in a round: about a quarter of a second
 ROUNDS = 6
+RATIO = "times as fast"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Row:
     theirs: float | None
     unit: str                                           # of ours and theirs
     result: Spread
-    meaning: str = "times as fast"                      # what result says
+    meaning: str = RATIO                                # what result says
     goal: float | None = None
     at_most: bool = False                               # whether the goal is a limit from above
 
@@ -86,21 +88,33 @@ class Bench:
     @functools.cache
     def load(self, size):
         """The model of a size and its peers by name, each of them checked."""
-        task = self.progress.add_task(f"loading {size}", total=None)
-        model = random_model(**SIZES[size])
-        peers = [peer(model) for peer in (TinyTorch, PlainNumPy, LlamaCpp, TorchEager, Transformers, Uncached) if peer.installed()]
-        with Threads(self.threads, peers):
-            for peer in peers:
-                check_agreement(peer, model)
-        self.progress.remove_task(task)
-        return model, {peer.name: peer for peer in peers}
+        kinds = [kind for kind in (TinyTorch, PlainNumPy, LlamaCpp, TorchEager, Transformers, Uncached) if kind.installed()]
+        peers = {}
+        with self.bar(f"loading {size}", len(kinds)) as tick:
+            model = random_model(**SIZES[size])
+            for kind in kinds:
+                peer = peers[kind.name] = kind(model)
+                with Threads(self.threads, [peer]):
+                    check_agreement(peer, model)
+                tick()
+        return model, peers
 
-    def in_turns(self, title, functions, peers=(), rounds=ROUNDS, threads=None, **options):
-        task = self.progress.add_task(title, total=len(functions) * (rounds + options.get("warm_up", True)))
-        with Threads(threads or self.threads, peers):
-            times = in_turns(functions, rounds, lambda: self.progress.advance(task), **options)
+    @contextlib.contextmanager
+    def bar(self, title, total):
+        """A bar of the progress display for a `with` block, which gets the function that moves it on."""
+        task = self.progress.add_task(title, total=total)
+        self.progress.refresh()
+
+        def tick():
+            self.progress.advance(task)
+            self.progress.refresh()
+
+        yield tick
         self.progress.remove_task(task)
-        return times
+
+    def in_turns(self, title, functions, peers=(), rounds=ROUNDS, threads=None, warm_up=True, **options):
+        with self.bar(title, len(functions) * (rounds + warm_up)) as tick, Threads(threads or self.threads, peers):
+            return in_turns(functions, rounds, tick, warm_up=warm_up, **options)
 
 
 def compare(times, part, work, size, unit, scale, goals):
@@ -186,12 +200,10 @@ def context(bench):
         ids, shortest = random_ids(model, 1), None
         for length in CONTEXTS:
             prompt = random_ids(model, 1, length)
-            task = bench.progress.add_task(f"reading {length} tokens, {size}", total=len(compared))
-            with Threads(bench.threads, peers.values()):
+            with bench.bar(f"reading {length} tokens, {size}", len(compared)) as tick, Threads(bench.threads, peers.values()):
                 for peer in compared.values():
                     peer.start(prompt, length + (ROUNDS + 1) * CONTEXT_STEPS)
-                    bench.progress.advance(task)
-            bench.progress.remove_task(task)
+                    tick()
 
             def run(peer):
                 return seconds(lambda: [peer.step(ids) for _ in range(CONTEXT_STEPS)]) / CONTEXT_STEPS
@@ -273,12 +285,11 @@ print(json.dumps([middle - start, time.perf_counter() - middle]))
 
 def importing(bench, processes=15):
     """Both times come from the same new process, so nothing has to be interleaved."""
-    task = bench.progress.add_task("importing", total=processes)
     times = []
-    for _ in range(processes):
-        times.append(in_new_process("-c", IMPORT))
-        bench.progress.advance(task)
-    bench.progress.remove_task(task)
+    with bench.bar("importing", processes) as tick:
+        for _ in range(processes):
+            times.append(in_new_process("-c", IMPORT))
+            tick()
     numpy_alone, beyond = np.transpose(times)
     yield Row("import", "import generate", "", "numpy alone", np.median(beyond), np.median(numpy_alone), "s", spread(beyond),
               "s beyond numpy", 0.15, at_most=True)
@@ -292,9 +303,8 @@ def peak(bench):
     """Only the peak of a whole process is known, so the model is loaded in a new one."""
     if not has_smollm2():
         return
-    task = bench.progress.add_task("decoding with SmolLM2 in a new process", total=None)
-    figures = in_new_process("-m", "tests.benchmarks.peak")
-    bench.progress.remove_task(task)
+    with bench.bar("decoding with SmolLM2 in a new process", 1):
+        figures = in_new_process("-m", "tests.benchmarks.peak")
     needed = figures["weights"] + figures["cache"]
     yield Row("memory", "peak, 256 tokens", "SmolLM2", "weights + cache", figures["peak"], needed, "MB",
               spread([figures["peak"] - needed]), "MB more", 350, at_most=True)
@@ -334,9 +344,8 @@ def smollm2(bench, steps=60):
     if not has_smollm2():
         return
     from tinytorch.models.pretrained import find_checkpoint, from_pretrained
-    task = bench.progress.add_task("loading SmolLM2", total=None)
-    model, tokenizer = from_pretrained("smollm2")
-    bench.progress.remove_task(task)
+    with bench.bar("loading SmolLM2", 1):
+        model, tokenizer = from_pretrained("smollm2")
     prompt = np.array(tokenizer.encode(STORY))
     rng = np.random.default_rng(0)
     matrices = [p.data for name, p in model.named_parameters() if p.ndim == 2 and name != "embedding.weight"]

@@ -7,6 +7,7 @@ from rich import box
 from rich.table import Table
 
 from tests.benchmarks.measure import DISTURBED
+from tests.benchmarks.parts import RATIO
 
 NOTE = "PyTorch's MKL favours Intel processors: on AMD it reads one-row products slowly. No ratio holds without its processor."
 
@@ -16,20 +17,24 @@ def number(value):
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def print_part(console, name, rows, others, threads):
+def print_part(console, name, rows, others, threads, machine):
     """The table of a part. Where others disturbed it, nothing is said about goals."""
     quiet = others <= DISTURBED
-    table = Table(title=f"{name} ({threads} threads; others used {others:.2f} processors)", title_justify="left", box=box.MARKDOWN)
+    console.print(f"{name}: {threads} threads; others used {others:.2f} processors", style="bold")
+    for text in machine.values():
+        console.print(text)
+    table = Table(box=box.MARKDOWN)
     for heading in ("work", "size", "against"):
         table.add_column(heading)
-    for heading in ("ours", "theirs", "result", "quartiles", "goal", ""):
+    for heading in ("ours", "theirs", "times as fast (quartiles)", "goal"):
         table.add_column(heading, justify="right")
     for row in rows:
-        goal = "" if row.goal is None else f"{'<=' if row.at_most else '>='} {row.goal:g}"
+        result = f"{number(row.result.median)} ({number(row.result.low)} to {number(row.result.high)})"
+        goal = "" if row.goal is None else f"{'<=' if row.at_most else '>='} {row.goal:g} "
         verdict = "" if row.goal is None else "?" if not quiet else "reached" if row.reached else "missed"
         table.add_row(row.work, row.size, row.against, f"{number(row.ours)} {row.unit}",
-                      "" if row.theirs is None else number(row.theirs), f"{number(row.result.median)} {row.meaning}",
-                      f"{number(row.result.low)} to {number(row.result.high)}", goal, verdict)
+                      "" if row.theirs is None else number(row.theirs),
+                      result if row.meaning == RATIO else f"{result} {row.meaning}", goal + verdict)
     console.print(table)
     if not quiet:
         console.print(f"NO CONCLUSION: other processes kept {others:.2f} processors busy during this part.", style="bold red")
