@@ -127,16 +127,13 @@ def rms_norm(x, weight, eps=1e-5):
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #5dd7ae3e
 def silu(x):
-    """x * sigmoid(x), for a Tensor of any shape.
-
-    Computed as h * (1 + tanh(h)) with h = x / 2, which is the same number and overflows nowhere.
-    """
-    half = x.data * 0.5
-    tanh = np.tanh(half)
-    y = half * (tanh + 1)
+    """x * sigmoid(x) = x / (1 + exp(-x)), for a Tensor of any shape; nothing overflows."""
+    gate = np.maximum(x.data, -80)
+    divisor = 1 + np.exp(-gate)
+    y = gate / divisor
 
     def backward(grad):
-        sigmoid = tanh * 0.5 + 0.5
+        sigmoid = 1 / divisor
         return grad * (sigmoid + y * (1 - sigmoid)),
 
     return record(y, backward, x)
@@ -153,14 +150,15 @@ def swiglu(gate_up):
                          f"{gate_up.shape[-1]}.")
     gate, up = gate_up.data[..., :width], gate_up.data[..., width:]
     ### BEGIN SOLUTION
-    half = gate * 0.5
-    tanh = np.tanh(half)                                            # kept for the backward; half is not
-    y = tanh + 1
-    y *= half                                                       # silu(gate)
+    gate = np.maximum(gate, -80)
+    divisor = -gate
+    np.exp(divisor, out=divisor)
+    divisor += 1                                                    # 1 + exp(-gate), kept for the backward
+    y = gate / divisor                                              # silu(gate)
     y *= up
 
     def backward(grad):
-        sigmoid = tanh * 0.5 + 0.5
+        sigmoid = 1 / divisor
         active = gate * sigmoid                                     # silu(gate)
         part = np.empty_like(gate_up.data)
         np.multiply(grad * up, sigmoid + active * (1 - sigmoid), out=part[..., :width])
