@@ -16,12 +16,14 @@ import pytest
 for _package in "nbgrader", "nbdev":
     pytest.importorskip(_package, reason="the extra 'course' is not installed")
 
+from nbclient import NotebookClient
+
 from tests import course_table, lessons as L
 from tests.misconceptions import Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.cli import main
-from tinytorch.course import STUB, Guard, built_by, import_table, lessons
+from tinytorch.course import STUB, built_by, import_table, lessons, write_package
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -50,6 +52,13 @@ def tinytorch(folder, *arguments, package=None):
     return code, out.getvalue(), err.getvalue()
 
 
+def python(folder, code, package=L.ROOT, **environment):
+    """Run code in a folder, which comes first in the search for modules, as in a kernel; the installed package is `package`."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, text=True, encoding="utf-8", capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONPATH": str(package), **environment})
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A new workspace in which the lessons before LESSON are solved."""
@@ -70,8 +79,18 @@ def edit(path, change):
     nb = L.read(path)
     change(nb)
     nbformat.write(nb, path)
-    # The package must be older than the notebook, also where the clock of the disk is coarse.
-    os.utime(path, (path.stat().st_mtime + 5,) * 2)
+
+
+def copied(cell):
+    """As Jupyter does it: the metadata goes with it, the id is new."""
+    return nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata)
+
+
+def split_cell(nb, name, rest):
+    """Split a cell, as Jupyter does it: both halves have the metadata."""
+    cell = cell_named(nb, name)
+    nb.cells.insert(nb.cells.index(cell) + 1, copied(cell))
+    nb.cells[nb.cells.index(cell) + 1].source = rest
 
 
 def cell_named(nb, name):
@@ -124,9 +143,11 @@ def test_start_makes_release_notebooks_and_a_package(made):
     assert (made / "README.md").is_file()
     built = {path.relative_to(made).as_posix() for path in (made / "tinytorch").rglob("*.py")}
     assert {module.replace(".", "/") + ".py" for module, notebook in built_by().items() if notebook < "90"} <= built
-    for path in lessons().values():                             # what a notebook imports, a kernel finds there
-        for module in imports(L.read(path)):
-            assert module.replace(".", "/") + ".py" in built, f"{path.stem} imports {module}"
+    modules = set().union(*(imports(L.read(path)) for path in lessons().values()))
+    code, out, err = python(made, f"import {', '.join(sorted(modules))}")     # what a notebook imports, a kernel finds there
+    assert code == 0, err
+    code, out, err = python(made, "from importlib import resources; print(resources.files('tinytorch.models') / 'tiny.safetensors')")
+    assert out.strip() == str(made / "tinytorch" / "models" / "tiny.safetensors"), err
 
 
 def test_start_refuses_a_folder_that_is_not_empty(tmp_path):
@@ -156,10 +177,38 @@ def test_a_notebook_that_cannot_be_run(workspace, damage, says):
 
 
 def test_notebooks_import_the_students_package(workspace):
-    """A kernel starts in the folder of its notebook, and so does this process."""
-    done = subprocess.run([sys.executable, "-c", "import tinytorch.core.layers as layers; print(layers.__file__)"],
-                          cwd=workspace, env={**os.environ, "PYTHONPATH": str(L.ROOT)}, text=True, capture_output=True)
-    assert done.stdout.strip() == str(workspace / "tinytorch" / "core" / "layers.py"), done.stderr
+    """In a kernel as Jupyter starts it. Where a lesson is not solved, the reference stands in, also after nbdev_export."""
+    edit(workspace / "02_layers.ipynb", give({"softmax": f"#| export\ndef softmax(x, axis=-1):\n    {STUB}"}))
+    assert python(workspace, "from nbdev.doclinks import nbdev_export; nbdev_export()")[0] == 0
+    assert STUB in (workspace / "tinytorch" / "core" / "layers.py").read_text(encoding="utf-8")
+    cells = ("from tinytorch.core import tensor, layers\nprint(tensor.__file__, layers.__file__, sep='\\n')\n"
+             "print(layers.softmax(tensor.Tensor([0.0, 0.0])).data)")
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cells)])
+    client = NotebookClient(nb, timeout=60, kernel_name="python3", resources={"metadata": {"path": str(workspace)}})
+    client.execute(env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"})
+    said = {output.name: output.text for output in nb.cells[0].outputs}
+    assert said["stdout"].split("\n")[:3] == [str(workspace / "tinytorch" / "core" / "tensor.py"),
+                                             str(L.ROOT / "tinytorch" / "core" / "layers.py"), "[0.5 0.5]"]
+    assert said["stderr"] == "Notice: 02_layers is not solved yet; the reference stands in for it.\n"
+
+
+def test_in_jupyter_too_a_lesson_does_not_get_its_own_answer(workspace):
+    code = "from tinytorch.core.layers import softmax\nprint('an earlier lesson')\nfrom tinytorch.{} import *\nprint('answer')"
+    for module, says in ("core.attention", "builds tinytorch.core.attention itself"), ("models.transformer", "comes later"):
+        status, out, err = python(workspace, code.format(module), JPY_SESSION_NAME=f"somewhere/{LESSON}.ipynb")
+        assert status == 1 and out == "an earlier lesson\n" and says in err
+        status, out, _ = python(workspace, code.format(module), JPY_SESSION_NAME="notes.ipynb")
+        assert status == 0 and "answer" in out
+
+
+def test_a_workspace_without_its_reference_still_imports(workspace):
+    """Because the installed package has moved, say. What is not solved then fails by its own sentence."""
+    init = workspace / "tinytorch" / "__init__.py"
+    init.write_text(init.read_text(encoding="utf-8").replace(repr(str(L.ROOT / "tinytorch")), "'/nowhere'"), encoding="utf-8")
+    code, out, err = python(workspace, "from tinytorch.core import attention\nprint('imported')\nattention.visible(None, None)")
+    assert code == 1 and out == "imported\n" and "NotImplementedError: Write this exercise here." in err
+    tinytorch(workspace, "course", "solve", LESSON)
+    assert repr(str(L.ROOT / "tinytorch")) in init.read_text(encoding="utf-8")
 
 
 def test_nbdev_export_builds_the_students_package(workspace):
@@ -169,13 +218,26 @@ def test_nbdev_export_builds_the_students_package(workspace):
     code, out, _ = tinytorch(workspace, "course", "solve", LESSON)
     assert code == 0 and f"_{LESSON}_mine_1.ipynb" in out
     assert "mine = 1" in (workspace / f"_{LESSON}_mine_1.ipynb").read_text(encoding="utf-8")
-    done = subprocess.run([sys.executable, "-c", "from nbdev.doclinks import nbdev_export; nbdev_export()"],
-                          cwd=workspace, text=True, capture_output=True)
-    assert done.returncode == 0, done.stderr
+    code, _, err = python(workspace, "from nbdev.doclinks import nbdev_export; nbdev_export()")
+    assert code == 0, err
     built = (workspace / "tinytorch" / "core" / "attention.py").read_text(encoding="utf-8")
     assert STUB not in built and "mine = 1" not in built
     code, _, err = tinytorch(workspace, "course", "solve", LESSON)
     assert code == 2 and "already" in err
+
+
+def test_the_package_follows_the_notebooks_by_content(workspace):
+    """An older notebook that is put back by hand counts, whatever the time stamps say."""
+    notebook, built = workspace / f"{LESSON}.ipynb", workspace / "tinytorch" / "core" / "attention.py"
+    assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
+    assert STUB not in built.read_text(encoding="utf-8")
+    (workspace / f"_{LESSON}_mine_1.ipynb").replace(notebook)
+    os.utime(notebook, (1, 1))
+    assert tinytorch(workspace, "course", "check", "02")[0] == 0
+    assert STUB in built.read_text(encoding="utf-8")
+    notebook.unlink()
+    assert tinytorch(workspace, "course", "solve", "04")[0] == 0
+    assert built.read_text(encoding="utf-8") == STUB
 
 
 def test_check_passes_right_answers_and_status_remembers(workspace):
@@ -215,12 +277,38 @@ def test_check_says_what_is_wrong(workspace):
     code, out, _ = tinytorch(workspace, "course", "check", "3")
     found = lines(out)
     assert code == 1
-    assert found["apply_rotary"] == ("passed", "(your copy of this check was changed; the original ran)")
+    assert found["apply_rotary"] == ("passed", "")
+    assert "Notice: the cell check_apply_rotary was changed; the original stands in its place.\n" in out
+    assert "Notice: the cell check_heads was deleted; the original stands in its place.\n" in out
+    assert out.count("Notice") == 2
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert found["grouped_attention"][0] == "failed" and "SyntaxError" in found["grouped_attention"][1]
     assert found["heads"][0] == "deleted"
     assert found["attention"] == ("to do", "")
     assert f"{LESSON}: 1 of 5 checks passed" in out
+
+
+def test_a_missing_notebook_does_not_stop_the_check_of_the_others(workspace):
+    (workspace / "04_transformer.ipynb").unlink()
+    (workspace / "05_training.ipynb").write_text("{", encoding="utf-8")
+    code, out, err = tinytorch(workspace, "course", "check")
+    assert (code, err) == (2, "")
+    said = dict(line.split(": ", 1) for line in out.splitlines() if not line.startswith("Notice"))
+    assert "is missing" in said["04_transformer"] and "cannot be read" in said["05_training"]
+    assert said["03_attention"] == said["08_pretrained"] == "not begun"
+
+
+def test_copies_of_a_cell_do_no_harm(workspace):
+    """An exercise that was split in two, a check that was copied above its exercise, marks that make no sense."""
+    def change(nb):
+        give(all_right())(nb)
+        split_cell(nb, "apply_rotary", "and_this = 'below'")
+        nb.cells.insert(2, copied(cell_named(nb, "check_visible")))
+        cell_named(nb, "heads").metadata["nbgrader"]["schema_version"] = 99
+    edit(workspace / f"{LESSON}.ipynb", change)
+    code, out, err = tinytorch(workspace, "course", "check", LESSON)
+    assert lines(out) == {name: ("passed", "") for name in EXERCISES} and code == 0
+    assert [line.split()[3] for line in out.splitlines() if "is in the notebook more than once" in line] == ["apply_rotary", "check_visible"]
 
 
 def test_loops_and_dead_kernels_are_reported(workspace):
@@ -233,7 +321,7 @@ def test_loops_and_dead_kernels_are_reported(workspace):
     assert found["apply_rotary"][0] == "passed"
     assert found["visible"][0] == "failed" and "still running after 5 seconds" in found["visible"][1]
     assert found["grouped_attention"][0] == "failed" and "kernel died" in found["grouped_attention"][1]
-    assert found["heads"][0] == found["attention"][0] == "not reached"
+    assert found["heads"] == found["attention"] == ("not reached", "the kernel died in the cell check_grouped_attention")
 
 
 def test_an_answer_cannot_be_imported(workspace):
@@ -255,12 +343,20 @@ def test_earlier_lessons_are_the_students_own_or_the_reference_stands_in(workspa
         solution("apply_rotary"),
         "from tinytorch.core import layers\nraise ValueError(getattr(layers, 'mark', 'reference'))")}))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
-    assert "Notice" not in out
+    assert [line for line in out.splitlines() if "Notice" in line] == [
+        "Notice: 02_layers has not passed all checks yet; what fails here may come from there."]
     assert lines(out)["apply_rotary"][1].endswith("ValueError: mine") and lines(out)["visible"][0] == "passed"
 
     edit(workspace / "02_layers.ipynb", give({"softmax": f"#| export\ndef softmax(x, axis=-1):\n    {STUB}"}))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
-    assert "Notice: 02_layers is not solved yet; the reference stands in for it." in out
+    assert [line for line in out.splitlines() if "Notice" in line] == [
+        "Notice: 02_layers is not solved yet; the reference stands in for it."]
+    assert lines(out)["apply_rotary"][1].endswith("ValueError: reference")
+
+    edit(workspace / "02_layers.ipynb", give({"softmax": "#| export\ndef softmax(:"}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    notice, = [line for line in out.splitlines() if "Notice" in line]
+    assert notice.startswith("Notice: 02_layers cannot be exported (") and notice.endswith("; the reference stands in for it.")
     assert lines(out)["apply_rotary"][1].endswith("ValueError: reference")
 
 
@@ -274,8 +370,8 @@ def test_demo_runs_on_the_students_package(workspace, tmp_path):
     assert code == 0 and f"Running your package: {workspace / 'tinytorch'}" in err
     assert "Notice: 06_kv_cache is not solved yet; the reference stands in for it." in err
     assert tinytorch(workspace, "course", "solve", "06")[0] == 0
-    with open(workspace / "tinytorch" / "generation" / "kv_cache.py", "a", encoding="utf-8") as file:
-        file.write("\nraise ImportError('this is the student speaking')\n")
+    edit(workspace / "06_kv_cache.ipynb", lambda nb: nb.cells.append(
+        nbformat.v4.new_code_cell("#| export\nraise ImportError('this is the student speaking')")))
     code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
     assert code == 2 and "this is the student speaking" in err and "Notice: 06_kv_cache" not in err
 
@@ -287,18 +383,6 @@ def test_demo_in_a_workspace_finds_the_shipped_model(workspace):
     assert (workspace / "tinytorch" / "models" / "tiny.safetensors").exists()
 
 
-@pytest.mark.parametrize("lesson, module", [("01_tensor", "tinytorch.core.tensor"), ("06_kv_cache", "tinytorch.generation.kv_cache"),
-                                            ("04_transformer", "tinytorch.models.transformer")])
-def test_the_sentence_names_what_was_imported(lesson, module):
-    """In a real import the parent package comes first, and it must not answer for a neighbour."""
-    code = ("from tinytorch.course import guard, import_table\n"
-            f"table = import_table({lesson!r})\n"
-            "guard(table.files, table.withheld)\n"
-            f"import {module}\n")
-    done = subprocess.run([sys.executable, "-c", code], cwd=L.ROOT, text=True, capture_output=True, timeout=60)
-    assert f"ImportError: {lesson} builds {module} itself" in done.stderr
-
-
 def test_lessons_import_only_earlier_ones():
     """So that no lesson is refused what it needs while it is checked."""
     number = built_by()
@@ -307,21 +391,21 @@ def test_lessons_import_only_earlier_ones():
             assert not path.stem <= number[module] < "90", f"{path.stem} imports {module}"
 
 
-def test_the_guard_knows_every_module():
-    """Each lesson may import what is built before it; itself and later lessons are refused, other packages are none of its business."""
+@pytest.mark.parametrize("lesson", lessons())
+def test_what_a_lesson_may_import(lesson, tmp_path):
+    """What is built before it; the package of its checks holds nothing else. The sentence names what was imported."""
     number = built_by()
-    for lesson in lessons():
-        table = import_table(lesson)
-        guard = Guard(table.files, table.withheld)
-        assert guard.find_spec("numpy") is None
-        for module, notebook in number.items():
-            if lesson <= notebook < "90":
-                with pytest.raises(ImportError, match="itself" if notebook == lesson else "comes later"):
-                    guard.find_spec(module)
-            else:
-                assert guard.find_spec(module).origin.endswith(module.split(".")[-1] + ".py")
-        with pytest.raises(ModuleNotFoundError):
-            guard.find_spec("tinytorch.no_such_module")
+    write_package(import_table(lesson), tmp_path)
+    said = {module: f"{lesson} builds {module} itself: " if number[module] == lesson else f"{module} belongs to {number[module]}, "
+            for module in number if lesson <= number[module] < "90"}
+    early = [module for module in number if number[module] < lesson]
+    code = (f"import importlib\nfor name in {early!r}: importlib.import_module(name)\n"
+            f"for name in {list(said)!r}:\n    try: importlib.import_module(name)\n    except ImportError as error: print(error)\n"
+            f"    else: print('imported')\nimport tinytorch\nprint(tinytorch.__file__)")
+    status, out, err = python(L.ROOT, f"import sys; sys.path.remove('')\n{code}", package=tmp_path)
+    *answers, where = out.splitlines()
+    assert status == 0 and where == str(tmp_path / "tinytorch" / "__init__.py"), err
+    assert len(answers) == len(said) and all(map(str.startswith, answers, said.values())), answers
 
 
 def test_an_installed_wheel_makes_workspaces(tmp_path):

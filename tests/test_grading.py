@@ -68,6 +68,44 @@ def delete(*names):
     return change
 
 
+def copied(cell):
+    """As Jupyter does it: the metadata goes with it, the id is new."""
+    return nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata)
+
+
+# Ways to the reference that are open to anyone who knows Python a little; each raises.
+WAYS_ROUND = {
+    "softmax": """
+import sys
+finder = sys.meta_path.pop(0)
+try:
+    from tinytorch.core.layers import softmax
+finally:
+    sys.meta_path.insert(0, finder)
+""",
+    "cross_entropy": """
+import subprocess, sys
+show = "import inspect, tinytorch.core.layers as layers; print(inspect.getsource(layers))"
+exec(subprocess.run([sys.executable, "-c", show], cwd="/", text=True, capture_output=True, check=True).stdout)
+""",
+    "rms_norm": """
+import tinytorch.core.tensor as tensor
+exec(open(tensor.__file__.replace("tensor.py", "layers.py")).read())
+""",
+    "swiglu": """
+import importlib, sys
+for name in [name for name in sys.modules if name.startswith("tinytorch")]:
+    del sys.modules[name]
+swiglu = importlib.import_module("tinytorch.core.layers").swiglu
+""",
+    "linear": """
+import os, sys
+sys.path[:] = [path for path in sys.path if path != os.getcwd()] + [""]
+from tinytorch.core.layers import Linear
+""",
+}
+
+
 def made_up_class(release):
     group = Class(release)
     group.hand_in("all_right")
@@ -127,7 +165,27 @@ while True:
 
     def imports(nb):
         exercise_cell(nb, "softmax").source = "from tinytorch.core.layers import softmax"
+        nb.cells.append(copied(exercise_cell(nb, "check_modules")))
     group.hand_in("imports_the_answer", imports, lost={"softmax"})
+
+    def goes_round(nb):
+        for name, source in WAYS_ROUND.items():
+            exercise_cell(nb, name).source = source
+    group.hand_in("goes_round_the_import", goes_round, lost=set(WAYS_ROUND))
+
+    def copies(nb):
+        """What Jupyter's commands for copying, splitting and changing the type of cells make of a notebook."""
+        answer, check = exercise_cell(nb, "softmax"), exercise_cell(nb, "check_softmax")
+        nb.cells.insert(nb.cells.index(answer) + 1, copied(answer))
+        nb.cells[nb.cells.index(answer) + 1].source = "second_half = True"
+        nb.cells.insert(1, copied(check))
+        nb.cells.append(copied(check))
+        exercise_cell(nb, "rms_norm").metadata["nbgrader"]["schema_version"] = 99
+        exercise_cell(nb, "check_rms_norm").metadata["nbgrader"] = {}
+        nb.cells.append(nbformat.v4.new_code_cell("1", metadata={"nbgrader": "?"}))
+        linear = nb.cells.index(exercise_cell(nb, "linear"))
+        nb.cells[linear] = nbformat.v4.new_markdown_cell(nb.cells[linear].source, metadata=nb.cells[linear].metadata)
+    group.hand_in("copies_cells", copies)
     return group
 
 
@@ -179,7 +237,9 @@ def test_every_score(course):
     wrong = {student: (found.get(student), expected) for student, expected in group.expected.items()
              if found.get(student) != expected}
     assert not wrong, "\n".join(f"{student}: got {got}, expected {expected}" for student, (got, expected) in wrong.items())
-    assert code != 0 and "unreadable" in said              # the instructor is told of the one that has no grade
+    assert code != 0 and said.count("There was an error processing assignment '02_layers'") == 1
+    assert "for student 'unreadable'" in said              # the instructor is told of the one that has no grade
+    assert "The cell check_softmax is in the notebook more than once" in said
 
 
 def test_feedback_and_grades(course):
@@ -188,7 +248,9 @@ def test_feedback_and_grades(course):
     code, said = nbgrader(folder, "generate_feedback", LESSON, "--student=imports_the_answer")
     assert code == 0, said
     page = folder / "modules" / "feedback" / "imports_the_answer" / LESSON / f"{LESSON}.html"
-    assert f"{LESSON} builds tinytorch.core.layers itself" in page.read_text(encoding="utf-8")
+    page = page.read_text(encoding="utf-8")
+    assert f"{LESSON} builds tinytorch.core.layers itself" in page
+    assert "check_modules</code> is in the notebook more than once" in page
     code, said = nbgrader(folder, "export")
     assert code == 0, said
     with open(folder / "grades.csv", encoding="utf-8", newline="") as file:
