@@ -11,7 +11,6 @@ import argparse
 import os
 import shutil
 import sys
-import time
 
 PARTS = "decode", "prefill", "context", "train", "import", "memory", "cached", "smollm2"
 SIZES = "0.8M", "7M", "30M", "124M"
@@ -37,12 +36,10 @@ def main(arguments=None):
     from tests.benchmarks import measure, parts, report
 
     console = Console(width=max(130, shutil.get_terminal_size().columns))       # a narrower table would lose figures
-    others = measure.Others()
-    time.sleep(1)
-    busy = others.processors()
+    busy = measure.least_busy(seconds=5)
     if busy > measure.DISTURBED and not options.force:
-        console.print(f"NO CONCLUSION: other processes keep {busy:.2f} processors busy. Try again when the machine "
-                      "is quiet, or look at the figures with --force.", style="bold red")
+        console.print(f"NO CONCLUSION: other processes keep {busy:.2f} processors busy. Try again when the machine is quiet, or "
+                      "look at the figures with --force.", style="bold red")
         return 3
     done, machine = {}, measure.machine()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()

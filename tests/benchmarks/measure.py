@@ -1,5 +1,6 @@
 """Measuring in turns, what others do to the machine meanwhile, and the limit that memory sets."""
 import importlib.metadata
+import math
 import os
 import platform
 import time
@@ -76,6 +77,18 @@ class Others:
     def processors(self):
         elapsed, idle, ours = self.now() - self.before
         return max(0.0, float((os.cpu_count() * elapsed - idle - ours) / elapsed))
+
+
+def least_busy(seconds):
+    """How many processors others use in the quietest of so many seconds; ends with the first that is quiet enough."""
+    least = math.inf
+    for _ in range(seconds):
+        others = Others()
+        time.sleep(1)
+        least = min(least, others.processors())
+        if least <= DISTURBED:
+            break
+    return least
 
 
 def processor():
