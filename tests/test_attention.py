@@ -14,6 +14,7 @@ from tinytorch.core.attention import (
     apply_rotary,
     cache_mask,
     grouped_attention,
+    matmul_few_rows,
     merge_heads,
     scaled_dot_product_attention,
     split_heads,
@@ -133,8 +134,8 @@ class FakeCache:
 def test_rotary_is_the_textbook_formula(head_dim, base):
     positions = np.array([[0, 1, 2], [5, 300, 7], [511, 0, 40]])
     x = draw(3, 2, 3, head_dim)
-    out = apply_rotary(Tensor(x), Rotary(head_dim, 512, base)(positions))
-    np.testing.assert_allclose(out.data, slow_rotary(x, positions, base), atol=1e-5)
+    out = apply_rotary(x, Rotary(head_dim, 512, base)(positions))
+    np.testing.assert_allclose(out, slow_rotary(x, positions, base), atol=1e-5)
     assert out.dtype == np.float32
 
 
@@ -142,7 +143,7 @@ def test_rotary_stays_accurate_at_late_positions():
     """Angles of thousands of radians need float64; float32 angles would be off by 1e-3 here."""
     positions = np.array([[32767, 32766]])
     x = draw(1, 1, 2, 8)
-    out = apply_rotary(Tensor(x), Rotary(8, 32768)(positions)).data
+    out = apply_rotary(x, Rotary(8, 32768)(positions))
     np.testing.assert_allclose(out, slow_rotary(x, positions, 10000.0), atol=1e-6)
 
 
@@ -151,9 +152,9 @@ def test_rotary_stays_accurate_at_late_positions():
 def test_rotary_keeps_the_dtype(dtype, table):
     rotation = Rotary(8, 16)(np.array([[3, 9]])).astype(table)
     x = draw(1, 2, 2, 8, dtype=dtype)
-    out = apply_rotary(Tensor(x, dtype=dtype), rotation)
+    out = apply_rotary(x, rotation)
     assert out.shape == x.shape and out.dtype == dtype
-    np.testing.assert_allclose(out.data, slow_rotary(x, np.array([[3, 9]]), 10000.0), atol=1e-6)
+    np.testing.assert_allclose(out, slow_rotary(x, np.array([[3, 9]]), 10000.0), atol=1e-6)
 
 
 def test_rotary_table_is_complex64():
@@ -161,25 +162,27 @@ def test_rotary_table_is_complex64():
     assert Rotary(8, 16)(np.array([[1, 2]])).shape == (1, 1, 2, 4)
 
 
-@pytest.mark.parametrize("view", ["heads", "transposed", "reversed", "slice"])
-def test_rotary_of_views(view):
+@pytest.mark.parametrize("head_dim", [2, 4])
+@pytest.mark.parametrize("view", ["heads", "transposed", "reversed", "slice", "repeated"])
+def test_rotary_of_views(view, head_dim):
     """Inputs come as views of a projection; any strides give the same numbers, and the input is left alone."""
     positions = np.array([[4, 7, 2]])
     x = {
-        "heads": lambda: draw(1, 3, 2, 4).swapaxes(1, 2),
-        "transposed": lambda: draw(1, 2, 4, 3).swapaxes(2, 3),
-        "reversed": lambda: draw(1, 2, 3, 4)[..., ::-1],
-        "slice": lambda: draw(1, 2, 3, 9)[..., 1:5],
+        "heads": lambda: draw(1, 3, 2, head_dim).swapaxes(1, 2),
+        "transposed": lambda: draw(1, 2, head_dim, 3).swapaxes(2, 3),
+        "reversed": lambda: draw(1, 2, 3, head_dim)[..., ::-1],
+        "slice": lambda: draw(1, 2, 3, 9)[..., 1:1 + head_dim],
+        "repeated": lambda: np.broadcast_to(np.float32(3), (1, 2, 3, head_dim)),
     }[view]()
     before = x.copy()
-    out = apply_rotary(Tensor(x), Rotary(4, 16)(positions))
-    np.testing.assert_allclose(out.data, slow_rotary(x, positions, 10000.0), atol=1e-6)
+    out = apply_rotary(x, Rotary(head_dim, 16)(positions))
+    np.testing.assert_allclose(out, slow_rotary(x, positions, 10000.0), atol=1e-6)
     np.testing.assert_array_equal(x, before)
 
 
 def test_rotary_keeps_lengths_and_position_zero():
     x = draw(1, 2, 3, 8)
-    out = apply_rotary(Tensor(x), Rotary(8, 100)(np.array([[0, 50, 99]]))).data
+    out = apply_rotary(x, Rotary(8, 100)(np.array([[0, 50, 99]])))
     np.testing.assert_allclose(np.linalg.norm(out, axis=-1), np.linalg.norm(x, axis=-1), rtol=1e-6)
     np.testing.assert_array_equal(out[:, :, 0], x[:, :, 0])
 
@@ -191,31 +194,18 @@ def test_rotary_scores_depend_on_the_difference_only(q, p, shift, seed):
     a, b = draw(1, 1, 1, 16, seed=seed), draw(1, 1, 1, 16, seed=seed + 1)
 
     def score(q, p):
-        turned = [apply_rotary(Tensor(x), rotary(np.array([[at]]))).data for x, at in ((a, q), (b, p))]
+        turned = [apply_rotary(x, rotary(np.array([[at]]))) for x, at in ((a, q), (b, p))]
         return float((turned[0] * turned[1]).sum())
     assert score(q, p) == pytest.approx(score(q + shift, p + shift), abs=2e-5)
 
 
-def test_rotary_gradient():
-    positions = np.array([[3, 0, 11], [1, 2, -1]])
-    rotation = Rotary(6, 16)(positions)
-    check_gradients(lambda x: apply_rotary(x, rotation), draw(2, 2, 3, 6, dtype=np.float64))
-
-
-def test_rotary_gradient_of_a_sum():
-    """The gradient of a sum is one number, repeated without memory of its own; no view can read that as pairs."""
-    x = Tensor(draw(1, 1, 1, 2), requires_grad=True)
-    position = np.array([[3]])
-    apply_rotary(x, Rotary(2, 8)(position)).sum().backward()
-    np.testing.assert_allclose(x.grad, slow_rotary(np.ones((1, 1, 1, 2)), -position, 10000.0), atol=1e-6)
-
-
 def test_backward_leaves_the_gradient_it_is_given_alone():
     """An addition hands the same array to both of its parts."""
+    rotation = Rotary(2, 8)(np.array([[3]]))
     x, other = (Tensor(np.ones((1, 1, 1, 2)), requires_grad=True) for _ in range(2))
-    cases = {"rotary": lambda: apply_rotary(x, Rotary(2, 8)(np.array([[3]]))),
-             "attention": lambda: scaled_dot_product_attention(x, x, x),
-             "split": lambda: split_heads(x.reshape(1, 1, 2), 1, 0)[0],
+    wide = Tensor(np.ones((1, 1, 6)), requires_grad=True)
+    cases = {"attention": lambda: scaled_dot_product_attention(x, x, x),
+             **{f"split {i}": lambda i=i: split_heads(wide, 1, 1, rotation)[i] for i in range(3)},
              "merge": lambda: merge_heads(x).reshape(1, 1, 1, 2)}
     for name, function in cases.items():
         other.grad = None
@@ -227,9 +217,8 @@ def test_backward_leaves_the_gradient_it_is_given_alone():
 def test_every_operation_sends_back_the_dtype_of_its_input(dtype):
     rotation = Rotary(2, 8)(np.array([[3]]))
     x, wide = draw(1, 1, 1, 2, dtype=dtype), draw(1, 1, 6, dtype=dtype)
-    for function, arrays in ((lambda x: apply_rotary(x, rotation), [x]), (merge_heads, [x]),
-                             *((lambda x, i=i: split_heads(x, 1, 1)[i], [wide]) for i in range(3)),
-                             (scaled_dot_product_attention, [x, x, x])):
+    for function, arrays in ((merge_heads, [x]), (scaled_dot_product_attention, [x, x, x]),
+                             *((lambda x, i=i: split_heads(x, 1, 1, rotation)[i], [wide]) for i in range(3))):
         assert [grad.dtype for grad in sent_back(function, *arrays)] == [dtype] * len(arrays)
 
 
@@ -246,7 +235,7 @@ def test_rotary_refuses():
     with pytest.raises(ValueError, match="Position 8 is beyond the 8 positions"):
         Rotary(4, 8)(np.array([[0, 8]]))
     with pytest.raises(TypeError, match="float16"):
-        apply_rotary(Tensor(draw(1, 1, 1, 4), dtype=np.float16), Rotary(4, 8)(np.array([[0]])))
+        apply_rotary(draw(1, 1, 1, 4, dtype=np.float16), Rotary(4, 8)(np.array([[0]])))
 
 
 def test_rotary_of_padding_is_harmless():
@@ -297,6 +286,28 @@ def test_visible_refuses_an_empty_window(window):
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["K x M", "M x K", "slice of a buffer", "slice of the other", "backwards", "shared"])
+def test_matmul_few_rows_is_the_matrix_product(rows, dtype, layout):
+    """Whatever the number of rows and however the matrices lie in memory; nothing is written to."""
+    a = draw(2, 3, rows, 5, dtype=dtype)
+    b = {
+        "K x M": lambda: draw(2, 3, 5, 7, dtype=dtype),
+        "M x K": lambda: draw(2, 3, 7, 5, dtype=dtype).swapaxes(-1, -2),
+        "slice of a buffer": lambda: draw(2, 3, 9, 7, dtype=dtype)[:, :, :5],
+        "slice of the other": lambda: draw(2, 3, 5, 9, dtype=dtype)[..., :7],
+        "backwards": lambda: draw(2, 3, 5, 7, dtype=dtype)[..., ::-1],
+        "shared": lambda: draw(2, 1, 5, 7, dtype=dtype),
+    }[layout]()
+    before = a.copy(), b.copy()
+    product = matmul_few_rows(a, b)
+    assert product.shape == (2, 3, rows, 7) and product.dtype == dtype
+    np.testing.assert_allclose(product, np.einsum("bhnk,bhkm->bhnm", a, np.broadcast_to(b, (2, 3, 5, 7))), atol=1e-5)
+    np.testing.assert_array_equal(a, before[0])
+    np.testing.assert_array_equal(b, before[1])
 
 
 @HEADS
@@ -438,10 +449,10 @@ def test_attention_refuses_with_sentences():
 
 
 @pytest.mark.parametrize("layout", ["tokens x head_dim", "head_dim x tokens"])
-@pytest.mark.parametrize("T", [1, 4])
-def test_keys_are_neither_repeated_nor_copied(layout, T):
-    """One key buffer of 4 MB serves 16 query heads; what is allocated follows the scores, not the keys."""
-    B, H, kv_heads, S, D = 1, 16, 1, 8192, 128
+@pytest.mark.parametrize("H, T", [(16, 1), (16, 4), (2, 1), (3, 1)])
+def test_keys_are_neither_repeated_nor_copied(layout, H, T):
+    """One key buffer of 4 MB serves all query heads; what is allocated follows the scores, not the keys."""
+    B, kv_heads, S, D = 1, 1, 8192, 128
     shape = (B, kv_heads, S + 8, D) if layout == "tokens x head_dim" else (B, kv_heads, D, S + 8)
     buffer = np.zeros(shape, np.float32)
     keys = buffer[:, :, :S] if layout == "tokens x head_dim" else buffer[..., :S].swapaxes(-1, -2)
@@ -495,15 +506,22 @@ def test_attention_against_torch(heads, kv_heads, mask, T, S):
 # --------------------------------------------------------------------------------------------------------------- heads
 
 
+POSITIONS = np.array([[5, 6, 7], [2, 0, 40]])
+
+
 @HEADS
-def test_heads_are_cut_where_the_columns_say(heads, kv_heads):
+def test_heads_are_cut_where_the_columns_say_and_queries_and_keys_are_turned(heads, kv_heads):
     B, T, D = 2, 3, 4
     x = draw(B, T, (heads + 2 * kv_heads) * D)
-    query, key, value = split_heads(Tensor(x), heads, kv_heads)
+    before = x.copy()
+    query, key, value = split_heads(Tensor(x), heads, kv_heads, Rotary(D, 64)(POSITIONS))
+    np.testing.assert_array_equal(x, before)
     assert query.shape == (B, heads, T, D) and key.shape == value.shape == (B, kv_heads, T, D)
-    for part, count, start in ((query, heads, 0), (key, kv_heads, heads), (value, kv_heads, heads + kv_heads)):
-        for h in range(count):
-            np.testing.assert_array_equal(part.data[:, h], x[:, :, (start + h) * D:(start + h + 1) * D])
+    assert query.dtype == key.dtype == value.dtype == np.float32
+    columns = np.stack(np.split(x, heads + 2 * kv_heads, axis=-1), axis=1)          # (B, heads, T, D)
+    np.testing.assert_allclose(query.data, slow_rotary(columns[:, :heads], POSITIONS, 10000.0), atol=1e-5)
+    np.testing.assert_allclose(key.data, slow_rotary(columns[:, heads:-kv_heads], POSITIONS, 10000.0), atol=1e-5)
+    np.testing.assert_array_equal(value.data, columns[:, -kv_heads:])
 
 
 def test_merge_puts_heads_side_by_side():
@@ -516,15 +534,32 @@ def test_merge_puts_heads_side_by_side():
 
 @HEADS
 def test_heads_gradients(heads, kv_heads):
-    x = draw(2, 3, (heads + 2 * kv_heads) * 2, dtype=np.float64)
+    x, rotation = draw(2, 3, (heads + 2 * kv_heads) * 4, dtype=np.float64), Rotary(4, 64)(POSITIONS)
     for part in range(3):
-        check_gradients(lambda x: split_heads(x, heads, kv_heads)[part], x)
+        check_gradients(lambda x: split_heads(x, heads, kv_heads, rotation)[part], x)
     check_gradients(merge_heads, draw(2, heads, 3, 2, dtype=np.float64))
 
 
-def test_split_heads_refuses_a_width_that_does_not_divide():
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_split_heads_gradient_of_a_sum(part):
+    """The gradient of a sum is one number, repeated without memory of its own; no view can read that as pairs."""
+    x = Tensor(draw(2, 3, 8), requires_grad=True)
+    split_heads(x, 2, 1, Rotary(2, 64)(POSITIONS))[part].sum().backward()
+    own = [slice(0, 4), slice(4, 6), slice(6, 8)][part]
+    expected = np.zeros((2, 4, 3, 2))
+    expected[:, own.start // 2:own.stop // 2] = 1
+    if part < 2:
+        expected = slow_rotary(expected, -POSITIONS, 10000.0)
+    np.testing.assert_allclose(x.grad.reshape(2, 3, 4, 2).swapaxes(1, 2), expected, atol=1e-6)
+
+
+def test_split_heads_refuses_what_does_not_fit():
     with pytest.raises(ValueError, match="30.*8 heads"):
-        split_heads(Tensor(np.zeros((1, 2, 30))), 4, 2)
+        split_heads(Tensor(np.zeros((1, 2, 30))), 4, 2, Rotary(4, 8)(np.array([[0, 1]])))
+    with pytest.raises(ValueError, match="turns heads of 2 numbers.*32 columns.*8 heads make heads of 4"):
+        split_heads(Tensor(np.zeros((1, 2, 32))), 4, 2, Rotary(2, 8)(np.array([[0, 1]])))
+    with pytest.raises(TypeError, match="float16"):
+        split_heads(Tensor(np.zeros((1, 2, 32)), dtype=np.float16), 4, 2, Rotary(4, 8)(np.array([[0, 1]])))
 
 
 # ----------------------------------------------------------------------------------------------------------- the layer
@@ -610,9 +645,9 @@ def test_layer_stores_turned_keys_and_plain_values():
     cache = FakeCache()
     with no_grad():
         module(Tensor(x), positions, cache)
-        _, key, value = split_heads(module.qkv(Tensor(x)), 4, 2)
-    np.testing.assert_allclose(cache.layers[0].key, slow_rotary(key.data, positions, 10000.0), atol=1e-5)
-    np.testing.assert_array_equal(cache.layers[0].value, value.data)
+        columns = module.qkv(Tensor(x)).data.reshape(1, 3, 8, 4).swapaxes(1, 2)
+    np.testing.assert_allclose(cache.layers[0].key, slow_rotary(columns[:, 4:6], positions, 10000.0), atol=1e-5)
+    np.testing.assert_array_equal(cache.layers[0].value, columns[:, 6:])
 
 
 def described(length, window=None, sinks=0, padded=False):

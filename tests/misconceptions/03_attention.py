@@ -1,127 +1,57 @@
 """Answers to the exercises of module 03, attention."""
+from textwrap import indent
+
 from tests.misconceptions import Right, Wrong
 
 ROTARY = [
     Wrong("apply_rotary", "pairs the first half with the second half", says="first half with the second half", body='''
 half = x.shape[-1] // 2
-
-def turn(array, rotation):
-    pairs = array[..., :half] + 1j * array[..., half:]
-    turned = (pairs * rotation).astype(np.complex64 if array.dtype == np.float32 else np.complex128)
-    return np.concatenate([turned.real, turned.imag], axis=-1)
-
-return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
+turned = (x[..., :half] + 1j * x[..., half:]) * rotation
+return np.concatenate([turned.real, turned.imag], axis=-1).astype(x.dtype)
 '''),
     Wrong("apply_rotary", "turns clockwise", says="wrong way", body='''
-def turn(array, rotation):
-    pairs = np.ascontiguousarray(array).view(COMPLEX[array.dtype])
-    return (pairs * rotation.astype(pairs.dtype)).view(array.dtype)
-
-return record(turn(x.data, rotation.conj()), lambda grad: (turn(grad, rotation),), x)
-'''),
-    Wrong("apply_rotary", "the gradient is turned like the input", says="the same way as the forward", body='''
-def turn(array):
-    pairs = np.ascontiguousarray(array).view(COMPLEX[array.dtype])
-    return (pairs * rotation.astype(pairs.dtype)).view(array.dtype)
-
-return record(turn(x.data), lambda grad: (turn(grad),), x)
-'''),
-    Wrong("apply_rotary", "the gradient is passed on unturned", says="opposite angles", body='''
-pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
-return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), lambda grad: (grad,), x)
+pairs = np.ascontiguousarray(x).view(complex_type)
+return (pairs * rotation.conj().astype(complex_type)).view(x.dtype)
 '''),
     Wrong("apply_rotary", "a complex128 product read as float32", says="twice the columns", body='''
-def turn(array, rotation):
-    pairs = np.ascontiguousarray(array).view(COMPLEX[array.dtype])
-    return (pairs * rotation.astype(np.complex128)).view(array.dtype)
-
-return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
+pairs = np.ascontiguousarray(x).view(complex_type)
+return (pairs * rotation.astype(np.complex128)).view(x.dtype)
 '''),
     Wrong("apply_rotary", "the result is float64", says="must be float32", body='''
-def turn(array, cos, sin):
-    out = np.empty(array.shape)
-    out[..., 0::2] = array[..., 0::2] * cos - array[..., 1::2] * sin
-    out[..., 1::2] = array[..., 0::2] * sin + array[..., 1::2] * cos
-    return out
-
 cos, sin = rotation.real, rotation.imag
-return record(turn(x.data, cos, sin), lambda grad: (turn(grad, cos, -sin),), x)
+out = np.empty(x.shape)
+out[..., 0::2] = x[..., 0::2] * cos - x[..., 1::2] * sin
+out[..., 1::2] = x[..., 0::2] * sin + x[..., 1::2] * cos
+return out
 '''),
     Wrong("apply_rotary", "writes into its input", says="changed its input", body='''
-pairs = x.data.view(COMPLEX[x.dtype])
+pairs = x.view(complex_type)
 pairs *= rotation
-
-def backward(grad):
-    back = np.ascontiguousarray(grad).view(COMPLEX[grad.dtype])
-    return ((back * rotation.conj()).view(grad.dtype),)
-return record(x.data.copy(), backward, x)
+return pairs.view(x.dtype)
 '''),
-    Wrong("apply_rotary", "forgets the parent", says="lost its gradient", body='''
-pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
-return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), None)
+    Wrong("apply_rotary", "returns a Tensor", says="Return an array", body='''
+pairs = np.ascontiguousarray(x).view(complex_type)
+return Tensor((pairs * rotation.astype(complex_type)).view(x.dtype), dtype=x.dtype)
 '''),
-    Wrong("apply_rotary", "returns the array", says="Return a Tensor", body='''
-pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
-return (pairs * rotation.astype(pairs.dtype)).view(x.dtype)
+    Wrong("apply_rotary", "returns the complex numbers", says="must keep the shape", body='''
+return np.ascontiguousarray(x).view(complex_type) * rotation.astype(complex_type)
 '''),
     Wrong("apply_rotary", "turns every row like the first", says="rows have different positions", body='''
-def turn(array, rotation):
-    pairs = np.ascontiguousarray(array).view(COMPLEX[array.dtype])
-    return (pairs * rotation[:1].astype(pairs.dtype)).view(array.dtype)
-
-return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
+pairs = np.ascontiguousarray(x).view(complex_type)
+return (pairs * rotation[:1].astype(complex_type)).view(x.dtype)
 '''),
-    Wrong("apply_rotary", "reads any array as complex numbers", says="np.ascontiguousarray before the view", body='''
-def turn(array, rotation):
-    pairs = array.view(COMPLEX[array.dtype])
-    return (pairs * rotation.astype(pairs.dtype)).view(array.dtype)
-
-return record(turn(x.data, rotation), lambda grad: (turn(grad, rotation.conj()),), x)
-'''),
-    Wrong("apply_rotary", "only the input is made contiguous", says="forwards and backwards", body='''
-pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
-
-def backward(grad):
-    back = grad.view(COMPLEX[grad.dtype]) * rotation.conj().astype(pairs.dtype)
-    return (back.view(grad.dtype),)
-return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), backward, x)
-'''),
-    Wrong("apply_rotary", "the gradient is float64", says="must stay float32", body='''
-def turn(array, cos, sin):
-    out = np.empty(array.shape)
-    out[..., 0::2] = array[..., 0::2] * cos - array[..., 1::2] * sin
-    out[..., 1::2] = array[..., 0::2] * sin + array[..., 1::2] * cos
-    return out
-
-cos, sin = rotation.real, rotation.imag
-return record(turn(x.data, cos, sin).astype(x.dtype), lambda grad: (turn(grad, cos, -sin),), x)
-'''),
-    Wrong("apply_rotary", "turns the gradient in place", says="wrote into the gradient", body='''
-pairs = np.ascontiguousarray(x.data).view(COMPLEX[x.dtype])
-
-def backward(grad):
-    back = np.ascontiguousarray(grad).view(pairs.dtype)
-    back *= rotation.conj().astype(pairs.dtype)
-    return (back.view(grad.dtype),)
-return record((pairs * rotation.astype(pairs.dtype)).view(x.dtype), backward, x)
+    Wrong("apply_rotary", "reads any array as complex numbers", says="Use np.ascontiguousarray before the view", body='''
+return (x.view(complex_type) * rotation.astype(complex_type)).view(x.dtype)
 '''),
     Right("apply_rotary", "with cos and sin", body='''
 cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
-
-def turn(array, sin):
-    even, odd = array[..., 0::2], array[..., 1::2]
-    return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(array.shape)
-
-return record(turn(x.data, sin), lambda grad: (turn(grad, -sin),), x)
+even, odd = x[..., 0::2], x[..., 1::2]
+return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x.shape)
 '''),
     Right("apply_rotary", "with 2 x 2 matrices and einsum", body='''
 c, s = rotation.real, rotation.imag
 matrices = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2).astype(x.dtype)[:, 0]
-pairs = x.data.reshape(*x.shape[:-1], -1, 2)
-
-def backward(grad):
-    return (np.einsum("btpij,bhtpi->bhtpj", matrices, grad.reshape(pairs.shape)).reshape(x.shape),)
-return record(np.einsum("btpij,bhtpj->bhtpi", matrices, pairs).reshape(x.shape), backward, x)
+return np.einsum("btpij,bhtpj->bhtpi", matrices, x.reshape(*x.shape[:-1], -1, 2)).reshape(x.shape)
 '''),
 ]
 
@@ -393,6 +323,17 @@ total = np.maximum(weights.sum(axis=-1, keepdims=True), 1)
 out = weights @ values / total
 return out, weights.reshape(B, Hkv, group * T, S), total.reshape(B, Hkv, group * T, 1)
 '''),
+    Right("grouped_attention", "plain products with @", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores.reshape(B, Hkv, group, T, S), -np.inf).reshape(scores.shape)
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min))
+total = weights.sum(axis=-1, keepdims=True)
+total[total == 0] = 1
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
     Right("grouped_attention", "with einsum, shares and a total of ones", body='''
 scores = np.einsum("bkgtd,bksd->bkgts", query.reshape(B, Hkv, group, T, D), key) * D ** -0.5
 seen = np.ones((B, 1, T, S), bool) if mask is None else mask[:, None] if mask.ndim == 3 else mask
@@ -432,52 +373,122 @@ return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T,
 '''),
 ]
 
+# The ways to cut, turn and give back, from which the answers to "heads" are made
+TURN = '''
+def turn(part):
+    return record(apply_rotary(part.data, rotation), lambda grad: (apply_rotary(grad, rotation.conj()),), part)
+'''
+CUT = '''
+shared = num_heads + num_kv_heads
+heads = x.reshape(B, T, total, D).swapaxes(1, 2)
+'''
+
+
+def one_operation(turned="apply_rotary(heads[:, :shared], rotation)", query="turn_back(grad)", key="turn_back(grad)",
+                  value="grad", columns="start:start + grad.shape[1]", zeros="np.zeros((B, T, total, D), grad.dtype)",
+                  back="apply_rotary(grad, rotation.conj())"):
+    """`split_heads` with one operation for each part; every argument is the code of one step."""
+    return f'''
+shared = num_heads + num_kv_heads
+heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
+turned = {turned}
+
+def turn_back(grad):
+    return {back}
+
+def place(grad, start):
+    whole = {zeros}
+    whole[:, :, {columns}] = grad.swapaxes(1, 2)
+    return (whole.reshape(B, T, width),)
+query = record(turned[:, :num_heads], lambda grad: place({query}, 0), x)
+key = record(turned[:, num_heads:shared], lambda grad: place({key}, num_heads), x)
+value = record(heads[:, shared:], lambda grad: place({value}, shared), x)
+return query, key, value
+'''
+
+
 HEADS = [
-    Wrong("heads", "splits with a reshape alone", says="A reshape cannot exchange two axes", body={0: '''
-D = width // total
+    Wrong("heads", "splits with a reshape alone", says="A reshape cannot exchange two axes", body={0: TURN + '''
 a, b = num_heads * D, (num_heads + num_kv_heads) * D
-return (x[..., :a].reshape(B, num_heads, T, D), x[..., a:b].reshape(B, num_kv_heads, T, D),
+return (turn(x[..., :a].reshape(B, num_heads, T, D)), turn(x[..., a:b].reshape(B, num_kv_heads, T, D)),
         x[..., b:].reshape(B, num_kv_heads, T, D))
 '''}),
-    Wrong("heads", "three equal parts", says="the three parts have different widths", body={0: '''
+    Wrong("heads", "three equal parts", says="the three parts have different widths", body={0: TURN + '''
 third = width // 3
-return tuple(x[..., i * third:(i + 1) * third].reshape(B, T, num_heads, -1).swapaxes(1, 2) for i in range(3))
+query, key, value = (x[..., i * third:(i + 1) * third].reshape(B, T, num_heads, -1).swapaxes(1, 2) for i in range(3))
+return turn(query), turn(key), value
 '''}),
-    Wrong("heads", "as many key heads as query heads", says="different widths", body={0: '''
-heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)
-return heads[:, :num_heads], heads[:, num_heads:2 * num_heads], heads[:, num_heads:2 * num_heads]
+    Wrong("heads", "as many key heads as query heads", says="different widths", body={0: TURN + CUT + '''
+query, key = turn(heads[:, :num_heads]), turn(heads[:, num_heads:2 * num_heads])
+return query, key, heads[:, num_heads:2 * num_heads]
 '''}),
-    Wrong("heads", "value before key", says="key head 0 of token 0 must hold columns [8, 9]", body={0: '''
-heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)
-return heads[:, :num_heads], heads[:, num_heads + num_kv_heads:], heads[:, num_heads:num_heads + num_kv_heads]
+    Wrong("heads", "value before key", says="key head 0 of token 0 must hold columns [8, 9]", body={0: TURN + CUT + '''
+return turn(heads[:, :num_heads]), turn(heads[:, shared:]), heads[:, num_heads:shared]
 '''}),
-    Wrong("heads", "query, key and value alternate for each group", says="Columns are query | key | value", body={0: '''
+    Wrong("heads", "query, key and value alternate for each group", says="Columns are query | key | value", body={0: TURN + '''
 group = num_heads // num_kv_heads
-D = width // total
 parts = x.reshape(B, T, num_kv_heads, group + 2, D)
 query = parts[:, :, :, :group].reshape(B, T, num_heads, D).swapaxes(1, 2)
-return query, parts[:, :, :, group].swapaxes(1, 2), parts[:, :, :, group + 1].swapaxes(1, 2)
+return turn(query), turn(parts[:, :, :, group].swapaxes(1, 2)), parts[:, :, :, group + 1].swapaxes(1, 2)
 '''}),
-    Wrong("heads", "the heads vary fastest", says="head after head", body={0: '''
-heads = x.reshape(B, T, width // total, total).transpose(0, 3, 1, 2)
-return heads[:, :num_heads], heads[:, num_heads:total - num_kv_heads], heads[:, total - num_kv_heads:]
+    Wrong("heads", "the heads vary fastest", says="head after head", body={0: TURN + '''
+heads = x.reshape(B, T, D, total).transpose(0, 3, 1, 2)
+shared = num_heads + num_kv_heads
+return turn(heads[:, :num_heads]), turn(heads[:, num_heads:shared]), heads[:, shared:]
 '''}),
+    Wrong("heads", "returns arrays", says="must be a Tensor", body={0: '''
+heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
+turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
+return turned[:, :num_heads], turned[:, num_heads:], heads[:, num_heads + num_kv_heads:]
+'''}),
+    Wrong("heads", "nothing is turned", says="The query was not turned", body={0: CUT + '''
+return heads[:, :num_heads], heads[:, num_heads:shared], heads[:, shared:]
+'''}),
+    Wrong("heads", "only the queries are turned", says="The key was not turned", body={0: TURN + CUT + '''
+return turn(heads[:, :num_heads]), heads[:, num_heads:shared], heads[:, shared:]
+'''}),
+    Wrong("heads", "the values are turned too", says="it was turned", body={0: TURN + CUT + '''
+turned = turn(heads)
+return turned[:, :num_heads], turned[:, num_heads:shared], turned[:, shared:]
+'''}),
+    Wrong("heads", "turns the wrong way, and back the wrong way", says="The query was turned the wrong way", body={
+        0: one_operation("apply_rotary(heads[:, :shared], rotation.conj())", back="apply_rotary(grad, rotation)")}),
+    Wrong("heads", "turns the keys twice", says="by rotation: apply_rotary(..., rotation), once", body={0: TURN + CUT + '''
+both = turn(heads[:, :shared])
+return both[:, :num_heads], turn(both[:, num_heads:]), heads[:, shared:]
+'''}),
+    Wrong("heads", "turns in place", says="changed the numbers of x", body={0: one_operation(
+        "heads[:, :shared]\nturned[...] = apply_rotary(turned, rotation)")}),
+    Wrong("heads", "query and key are float64", says="so the query must be float32 too", body={
+        0: one_operation("apply_rotary(heads[:, :shared].astype(np.float64), rotation)")}),
     Wrong("heads", "splits the array and loses the gradient", says="gradient was lost", body={0: '''
-heads = x.data.reshape(B, T, total, width // total).swapaxes(1, 2)
-cut = np.split(heads, [num_heads, num_heads + num_kv_heads], axis=1)
-return tuple(record(part, None) for part in cut)
+heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
+turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
+query, key = np.split(turned, [num_heads], axis=1)
+return record(query, None), record(key, None), record(heads[:, num_heads + num_kv_heads:], None)
 '''}),
-    Wrong("heads", "every gradient goes to the first columns", says="must arrive at their columns", body={0: '''
-heads = x.data.reshape(B, T, total, width // total).swapaxes(1, 2)
-
-def part(start, stop):
-    def backward(grad):
-        whole = np.zeros(x.shape, grad.dtype)
-        whole.reshape(B, T, total, -1)[:, :, :stop - start] = grad.swapaxes(1, 2)
-        return (whole,)
-    return record(heads[:, start:stop], backward, x)
-return part(0, num_heads), part(num_heads, num_heads + num_kv_heads), part(num_heads + num_kv_heads, total)
+    Wrong("heads", "the turned parts lose the gradient", says="gradient was lost", body={0: CUT + '''
+turned = Tensor(apply_rotary(heads[:, :shared].data, rotation), dtype=x.dtype)
+return turned[:, :num_heads], turned[:, num_heads:], heads[:, shared:]
 '''}),
+    Wrong("heads", "the gradients are turned like the input", says="of the query turns the gradient the same way as the forward", body={
+        0: one_operation(back="apply_rotary(grad, rotation)")}),
+    Wrong("heads", "the gradients are not turned", says="The gradient of the query came back as it was", body={
+        0: one_operation(back="grad")}),
+    Wrong("heads", "only the gradient of the query is turned", says="The gradient of the key came back as it was", body={
+        0: one_operation(key="grad")}),
+    Wrong("heads", "the gradient of the value is turned too", says="The gradient of the value was turned", body={
+        0: one_operation(value="turn_back(grad)")}),
+    Wrong("heads", "every gradient goes to the first columns", says="must arrive at the key's own columns", body={
+        0: one_operation(columns=":grad.shape[1]")}),
+    Wrong("heads", "the other columns get leftovers", says="be 0 at all others", body={
+        0: one_operation(zeros="np.ones((B, T, total, D), grad.dtype)")}),
+    Wrong("heads", "turns the gradient in place", says="wrote into the gradient", body={0: one_operation(
+        back="np.multiply(grad.view(COMPLEX[grad.dtype]), rotation.conj(), out=grad.view(COMPLEX[grad.dtype])).view(grad.dtype)")}),
+    Wrong("heads", "reads any gradient as complex numbers", says="backwards too", body={
+        0: one_operation(back="(grad.view(COMPLEX[grad.dtype]) * rotation.conj()).view(grad.dtype)")}),
+    Wrong("heads", "the gradient of split_heads is float64", says="comes back as float64", body={
+        0: one_operation(zeros="np.zeros((B, T, total, D))")}),
     Wrong("heads", "merges with a reshape alone", says="exchange heads and tokens before the reshape", body={1: '''
 return x.reshape(B, T, H * D)
 '''}),
@@ -490,16 +501,8 @@ return x.sum(axis=1)
     Wrong("heads", "merges the array and loses the gradient", says="gradient was lost", body={1: '''
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), None)
 '''}),
-    Wrong("heads", "the gradient of split_heads is float64", says="comes back as float64", body={0: '''
-heads = x.data.reshape(B, T, total, width // total).swapaxes(1, 2)
-
-def part(start, stop):
-    def backward(grad):
-        whole = np.zeros(x.shape)
-        whole.reshape(B, T, total, -1)[:, :, start:stop] = grad.swapaxes(1, 2)
-        return (whole,)
-    return record(heads[:, start:stop], backward, x)
-return part(0, num_heads), part(num_heads, num_heads + num_kv_heads), part(num_heads + num_kv_heads, total)
+    Wrong("heads", "the gradient of merge_heads is only reshaped", says="give each head the columns", body={1: '''
+return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), lambda grad: (grad.reshape(B, H, T, D),), x)
 '''}),
     Wrong("heads", "the gradient of merge_heads is float64", says="must stay float32", body={1: '''
 def backward(grad):
@@ -509,189 +512,116 @@ def backward(grad):
     return (whole,)
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), backward, x)
 '''}),
-    Right("heads", "with the operations of Tensor", body={0: '''
-heads = x.reshape(B, T, total, width // total).swapaxes(1, 2)
-return heads[:, :num_heads], heads[:, num_heads:-num_kv_heads], heads[:, -num_kv_heads:]
+    Right("heads", "cuts with the operations of Tensor, turns both at once", body={0: TURN + CUT + '''
+both = turn(heads[:, :shared])
+return both[:, :num_heads], both[:, num_heads:], heads[:, shared:]
 ''', 1: '''
 return x.transpose(0, 2, 1, 3).reshape(B, T, -1)
 '''}),
-    Right("heads", "cut first, then reshape", body={0: '''
-D = width // total
+    Right("heads", "cut first, then reshape, then turn each", body={0: TURN + '''
 a, b = num_heads * D, (num_heads + num_kv_heads) * D
 query = x[:, :, :a].reshape(B, T, num_heads, D).transpose(0, 2, 1, 3)
 key = x[:, :, a:b].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
 value = x[:, :, b:].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
-return query, key, value
+return turn(query), turn(key), value
+''', 1: '''
+return x.swapaxes(1, 2).reshape(B, T, H * D)
+'''}),
+    Right("heads", "with cos and sin, one operation for each part", body={0: '''
+cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
+heads = x.data.reshape(B, T, total, D).transpose(0, 2, 1, 3)
+
+def turn(array, sin):
+    even, odd = array[..., 0::2], array[..., 1::2]
+    return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(array.shape)
+
+def part(start, stop, turned):
+    def backward(grad):
+        columns = np.zeros_like(heads)
+        columns[:, start:stop] = turn(grad, -sin) if turned else grad
+        return (columns.transpose(0, 2, 1, 3).reshape(x.shape),)
+    data = turn(heads[:, start:stop], sin) if turned else heads[:, start:stop]
+    return record(data, backward, x)
+cut = num_heads + num_kv_heads
+return part(0, num_heads, True), part(num_heads, cut, True), part(cut, total, False)
 '''}),
 ]
 
+
+UPDATE = "key, value = cache.update(layer_idx, key, value, positions)\n"
+UNTURNED_KEY = "key = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads, np.ones_like(rotation))[1]\n"
+
+
+def forward(rotation="self.rotary(positions)", before="", mask="visible(positions, positions)",
+            cached=UPDATE + "mask = cache_mask(positions, cache.layers[layer_idx])", after="",
+            result="self.out(merge_heads(mixed))"):
+    """`Attention.forward`; every argument is the code of one step."""
+    return f'''
+rotation = {rotation}
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads, rotation)
+{before}
+mask = {mask}
+if cache is not None:
+{indent(cached, "    ")}
+{after}
+mixed = scaled_dot_product_attention(query, key, value, mask)
+return {result}
+'''
+
+
 LAYER = [
-    Wrong("attention", "angles from the place in the array", says="from the places 0, 1, 2", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(np.arange(x.shape[1])[None])
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-if cache is None:
-    mask = visible(positions, positions)
-else:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "angles counted from the first new token", says="turned by their own positions", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions - positions[:, :1])
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-if cache is None:
-    mask = visible(positions, positions)
-else:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "turns only the query", says="the keys were not turned", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-query = apply_rotary(query, self.rotary(positions))
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "no rotary embedding", says="neither queries nor keys were turned", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "turns the value too", says="Was the value turned?", body='''
-rotation = self.rotary(positions)
-query, key, value = (apply_rotary(part, rotation)
-                     for part in split_heads(self.qkv(x), self.num_heads, self.num_kv_heads))
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "no mask", says="look into the future", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value)))
-'''),
-    Wrong("attention", "always the first layer of the cache", says="Pass layer_idx on", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(0, key, value, positions)
-    mask = cache_mask(positions, cache.layers[0])
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "ignores the cache", says="Nothing was stored", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "stores the keys before they are turned", says="before cache.update stores them", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-query = apply_rotary(query, self.rotary(positions))
-where, mask = positions, visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    where = cache.layers[layer_idx].positions
-    mask = cache_mask(positions, cache.layers[layer_idx])
-key = apply_rotary(key, self.rotary(where))
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "attends to the new tokens only", says="not only to the new ones", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-if cache is not None:
-    cache.update(layer_idx, key, value, positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, visible(positions, positions))))
-'''),
-    Wrong("attention", "a mask of the new tokens for all cached keys", says="cache_mask", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, visible(positions, positions))))
-'''),
-    Wrong("attention", "forgets the output projection", says="Does self.out come last?", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = cache_mask(positions, cache.layers[layer_idx])
-return merge_heads(scaled_dot_product_attention(query, key, value, mask))
-'''),
-    Wrong("attention", "no mask for a single query", says="read the padding", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = None if positions.shape[1] == 1 else visible(positions, cache.layers[layer_idx].positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "no mask for a single query, with window and sinks", says="looks at `padded`", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    layer = cache.layers[layer_idx]
-    mask = None if x.shape[1] == 1 else visible(positions, layer.positions, layer.window, layer.sinks)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "forgets the window of the cache", says="window and sinks on to visible", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = visible(positions, cache.layers[layer_idx].positions)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "forgets the sinks of the cache", says="window and sinks on to visible", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = visible(positions, cache.layers[layer_idx].positions, cache.layers[layer_idx].window)
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
-    Wrong("attention", "no mask with a cache", says="the mask that cache_mask gives", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-rotation = self.rotary(positions)
-query, key = apply_rotary(query, rotation), apply_rotary(key, rotation)
-mask = visible(positions, positions)
-if cache is not None:
-    key, value = cache.update(layer_idx, key, value, positions)
-    mask = None
-return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
-'''),
+    Wrong("attention", "angles from the place in the array", says="from the places 0, 1, 2", body=forward(
+        rotation="self.rotary(np.arange(x.shape[1])[None])")),
+    Wrong("attention", "angles counted from the first new token", says="turned by their own positions", body=forward(
+        rotation="self.rotary(positions - positions[:, :1])")),
+    Wrong("attention", "turns only the query", says="the keys were not turned", body=forward(before=UNTURNED_KEY)),
+    Wrong("attention", "no rotary embedding", says="neither queries nor keys were turned", body=forward(
+        rotation="self.rotary(np.zeros_like(positions))")),
+    Wrong("attention", "turns the value too", says="Was the value turned?", body=forward(
+        before="value = Tensor(apply_rotary(value.data, rotation))")),
+    Wrong("attention", "turns query and key once more", says="turned twice", body=forward(
+        before="query, key = (Tensor(apply_rotary(part.data, rotation)) for part in (query, key))")),
+    Wrong("attention", "no mask", says="look into the future", body=forward(mask="None", cached=UPDATE)),
+    Wrong("attention", "always the first layer of the cache", says="Pass layer_idx on", body=forward(cached='''
+key, value = cache.update(0, key, value, positions)
+mask = cache_mask(positions, cache.layers[0])
+''')),
+    Wrong("attention", "ignores the cache", says="Nothing was stored", body=forward(cached="pass")),
+    Wrong("attention", "stores the keys before they are turned", says="before cache.update stores them", body=forward(
+        before=UNTURNED_KEY + "where = positions",
+        cached=UPDATE + '''
+mask = cache_mask(positions, cache.layers[layer_idx])
+where = cache.layers[layer_idx].positions
+''', after='''
+angles = self.rotary(where)
+key = record(apply_rotary(key.data, angles), lambda grad: (apply_rotary(grad, angles.conj()),), key)
+''')),
+    Wrong("attention", "turns what comes back from the cache", says="They are not turned again", body=forward(cached=UPDATE + '''
+key = Tensor(apply_rotary(key.data, self.rotary(cache.layers[layer_idx].positions)))
+mask = cache_mask(positions, cache.layers[layer_idx])
+''')),
+    Wrong("attention", "attends to the new tokens only", says="not only to the new ones", body=forward(
+        cached="cache.update(layer_idx, key, value, positions)")),
+    Wrong("attention", "a mask of the new tokens for all cached keys", says="cache_mask", body=forward(cached=UPDATE)),
+    Wrong("attention", "forgets the output projection", says="Does self.out come last?", body=forward(
+        result="merge_heads(mixed)")),
+    Wrong("attention", "no mask for a single query", says="read the padding", body=forward(cached=UPDATE + '''
+mask = None if positions.shape[1] == 1 else visible(positions, cache.layers[layer_idx].positions)
+''')),
+    Wrong("attention", "no mask for a single query, with window and sinks", says="looks at `padded`", body=forward(
+        cached=UPDATE + '''
+layer = cache.layers[layer_idx]
+mask = None if x.shape[1] == 1 else visible(positions, layer.positions, layer.window, layer.sinks)
+''')),
+    Wrong("attention", "forgets the window of the cache", says="window and sinks on to visible", body=forward(
+        cached=UPDATE + "mask = visible(positions, cache.layers[layer_idx].positions)")),
+    Wrong("attention", "forgets the sinks of the cache", says="window and sinks on to visible", body=forward(
+        cached=UPDATE + "layer = cache.layers[layer_idx]\nmask = visible(positions, layer.positions, layer.window)")),
+    Wrong("attention", "no mask with a cache", says="the mask that cache_mask gives", body=forward(
+        cached=UPDATE + "mask = None")),
     Right("attention", "always a mask, from the positions in the cache", body='''
-query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads)
-query = apply_rotary(query, self.rotary(positions))
-key = apply_rotary(key, self.rotary(positions))
+qkv = self.qkv(x)
+query, key, value = split_heads(qkv, self.num_heads, self.num_kv_heads, self.rotary(positions))
 key_positions, window, sinks = positions, None, 0
 if cache is not None:
     key, value = cache.update(layer_idx, key, value, positions)
@@ -701,11 +631,12 @@ mask = visible(positions, key_positions, window, sinks)
 mixed = scaled_dot_product_attention(query, key, value, mask)
 return self.out(merge_heads(mixed))
 '''),
-    Right("attention", "turns query and key together", body='''
+    Right("attention", "cuts and turns with the operations of Tensor", body='''
 B, T, _ = x.shape
 shared = self.num_heads + self.num_kv_heads
 heads = self.qkv(x).reshape(B, T, shared + self.num_kv_heads, self.head_dim).transpose(0, 2, 1, 3)
-turned = apply_rotary(heads[:, :shared], self.rotary(positions))
+rotation, plain = self.rotary(positions), heads[:, :shared]
+turned = record(apply_rotary(plain.data, rotation), lambda grad: (apply_rotary(grad, rotation.conj()),), plain)
 query, key, value = turned[:, :self.num_heads], turned[:, self.num_heads:], heads[:, shared:]
 mask = visible(positions, positions)
 if cache is not None:
