@@ -55,7 +55,7 @@ def main(arguments=None):
             if rows:
                 report.print_part(console, name, *done[name], options.threads, machine)
             else:
-                console.print(f"{name}: left out, because what it needs is not installed.")
+                console.print(f"{name}: nothing to measure with what is installed and chosen.")
             progress.advance(whole)
     console.print(report.NOTE)
     if options.json:
