@@ -47,6 +47,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.grouped_attention': ( '03_attention/attention.html#grouped_attention',
                                                                                           'tinytorch/core/attention.py'),
+                                          'tinytorch.core.attention.matmul_few_rows': ( '03_attention/attention.html#matmul_few_rows',
+                                                                                        'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.merge_heads': ( '03_attention/attention.html#merge_heads',
                                                                                     'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.scaled_dot_product_attention': ( '03_attention/attention.html#scaled_dot_product_attention',
