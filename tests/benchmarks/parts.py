@@ -217,7 +217,7 @@ def context(bench):
             else:
                 expected = shortest + np.array(per_byte) * token_bytes(model.config) * (length - CONTEXTS[0])
                 yield Row("context", work, size, "extra bytes", 1000 * np.median(ours), 1000 * np.median(expected), "ms per token",
-                          ratios(ours, expected), "times what is explained", 1.3 if length == CONTEXTS[-1] else None, at_most=True)
+                          ratios(ours, expected), "times the expected", 1.3 if length == CONTEXTS[-1] else None, at_most=True)
             yield from compare(times, "context", work, size, "ms per token", lambda s: 1000 * s, {})
 
 
