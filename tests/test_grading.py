@@ -2,6 +2,7 @@
 
 The commands are those of nbs/instructors.md, run on a copy of the course with short time limits.
 """
+import copy
 import csv
 import os
 import shutil
@@ -17,6 +18,7 @@ from tests import lessons as L
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
+from tinytorch.grading import COPIED, DELETED, handed_out, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -70,7 +72,7 @@ def delete(*names):
 
 def copied(cell):
     """As Jupyter does it: the metadata goes with it, the id is new."""
-    return nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata)
+    return nbformat.v4.new_code_cell(cell.source, metadata=copy.deepcopy(cell.metadata))
 
 
 # Ways to the reference that are open to anyone who knows Python a little; each raises.
@@ -187,6 +189,45 @@ while True:
         nb.cells[linear] = nbformat.v4.new_markdown_cell(nb.cells[linear].source, metadata=nb.cells[linear].metadata)
     group.hand_in("copies_cells", copies)
     return group
+
+
+def graded_ids(nb):
+    return [name for cell in nb.cells if isinstance(name := L.grading(cell).get("grade_id"), str)]
+
+
+def test_the_cells_of_a_lesson_are_put_in_order():
+    """Whatever a notebook looks like: each locked cell is there once, and nothing else has marks."""
+    original = handed_out(LESSON)
+    ids, fixed = graded_ids(original), [name for name in graded_ids(original) if name.startswith("check_")]
+
+    def after(change):
+        nb = copy.deepcopy(original)
+        change(nb)
+        found = restore(nb, original)
+        assert all(set(L.grading(cell)) == set(L.grading(exercise_cell(original, L.grading(cell)["grade_id"])))
+                   for cell in nb.cells if "nbgrader" in cell.metadata)
+        return found, nb
+
+    found, nb = after(lambda nb: None)
+    assert (found, nb) == ({}, original)
+
+    def copy_check(nb):
+        check = exercise_cell(nb, "check_softmax")
+        nb.cells = [copied(check), *nb.cells, copied(check)]
+    found, nb = after(copy_check)
+    assert found == {"check_softmax": COPIED} and graded_ids(nb) == ids
+    assert L.grading(nb.cells[1]) == L.grading(nb.cells[-1]) == {}
+    assert "more than once" in nb.cells[0].source and "more than once" in nb.cells[-2].source
+
+    for marks in ["?"], {"grade_id": ["softmax"], "grade": True}, {"grade_id": "softmax of another lesson"}, {}, None:
+        def mark_all(nb):
+            for cell in nb.cells:
+                cell.metadata["nbgrader"] = marks
+        found, nb = after(mark_all)
+        assert set(found.values()) == {DELETED} and graded_ids(nb) == fixed
+
+    found, nb = after(lambda nb: nb.cells.clear())
+    assert set(found) == set(fixed) and graded_ids(nb) == fixed
 
 
 def nbgrader(folder, *arguments):

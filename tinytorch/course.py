@@ -349,6 +349,7 @@ def start(
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise CourseError(f"{folder} exists already and is not empty; nothing was changed. Choose another name.")
     grading = need("tinytorch.grading")
+    need("nbdev.export")                        # before anything is written
     notebooks = {name: path.read_text(encoding="utf-8") if name < first else grading.text(grading.handed_out(name))
                  for name, path in lessons().items()}
     folder.mkdir(parents=True, exist_ok=True)

@@ -112,39 +112,32 @@ def restore(nb, original):
     cell of the lesson before it counts. The others become plain cells, and so does what has another lesson's marks.
     A note for the reader is put in front of each cell to which something happened.
     """
-    found, notes, ours = {}, {}, set()          # notes: the cell that it stands before, by its id()
-    place = 0                                   # where a missing cell goes
-    for cell in original.cells:
-        name = marks(cell).get("grade_id")
-        if name is None:
-            continue
+    lesson = {marks(cell)["grade_id"]: cell for cell in original.cells if marks(cell)}
+    ours, place = {}, 0         # what happened to the cells of the lesson, by their id(); where a missing one goes
+    for name, cell in lesson.items():
         copies = [i for i, other in enumerate(nb.cells) if marks(other).get("grade_id") == name]
-        here = next((i for i in copies if i >= place), copies[0] if copies else None)
-        fresh = copy.deepcopy(cell)
-        if here is not None:
-            old = nb.cells[here]
+        if not (copies or is_fixed(cell)):
+            continue
+        fresh, what = copy.deepcopy(cell), None
+        if copies:
+            place = next((i for i in copies if i >= place), copies[0])
+            old = nb.cells.pop(place)
             if not is_fixed(cell):
                 fresh.update((key, old[key]) for key in ("source", "attachments") if key in old)
             elif (old.cell_type, without_hidden_tests(old.source)) != (cell.cell_type, without_hidden_tests(cell.source)):
-                found[name] = notes[id(fresh)] = CHANGED
-            fresh["id"] = old.get("id", fresh["id"])
-            nb.cells[here] = fresh
-        elif is_fixed(cell):
-            found[name] = notes[id(fresh)] = DELETED
-            fresh["id"] = nbformat.v4.new_code_cell().id
-            here = place
-            nb.cells.insert(here, fresh)
+                what = CHANGED
         else:
-            continue
-        ours.add(id(fresh))
-        place = here + 1
-        for i in copies:
-            if nb.cells[i] is not fresh:
-                found[name] = notes[id(nb.cells[i])] = COPIED
-    cells = []
+            old, what = nbformat.v4.new_code_cell(), DELETED
+        fresh["id"] = old.get("id", fresh["id"])
+        nb.cells.insert(place, fresh)
+        ours[id(fresh)] = what
+        place += 1
+    found, cells = {}, []
     for cell in nb.cells:
-        if id(cell) in notes:
-            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell `{marks(cell)['grade_id']}` {notes[id(cell)]}."))
+        name = marks(cell).get("grade_id")                              # in a plain cell it may be anything
+        if what := ours.get(id(cell), COPIED if name in list(lesson) else None):
+            found[name] = what
+            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell `{name}` {what}."))
         if id(cell) not in ours:
             cell.metadata.pop("nbgrader", None)
         cells.append(cell)
