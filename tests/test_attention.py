@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tinytorch.core import attention as module_03
 from tinytorch.core.attention import (
     Attention,
     Rotary,
@@ -16,6 +17,7 @@ from tinytorch.core.attention import (
     grouped_attention,
     matmul_few_rows,
     merge_heads,
+    query_chunks,
     scaled_dot_product_attention,
     split_heads,
     visible,
@@ -23,6 +25,12 @@ from tinytorch.core.attention import (
 from tinytorch.core.tensor import Tensor, check_gradients, no_grad, record
 
 HEADS = pytest.mark.parametrize("heads, kv_heads", [(4, 4), (6, 2), (4, 1), (1, 1)], ids=["MHA", "GQA", "MQA", "one"])
+
+
+@pytest.fixture(params=[64, 2, 1], ids=["whole", "pairs of queries", "single queries"])
+def chunk(request, monkeypatch):
+    """The same test with the queries in chunks."""
+    monkeypatch.setattr(module_03, "QUERY_CHUNK", request.param)
 
 
 def draw(*shape, seed=0, dtype=np.float32):
@@ -313,7 +321,7 @@ def test_matmul_few_rows_is_the_matrix_product(rows, dtype, layout):
 @HEADS
 @pytest.mark.parametrize("batch, T, S", [(1, 1, 1), (3, 1, 5), (3, 4, 4), (2, 3, 7)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_attention_against_loops(heads, kv_heads, batch, T, S, masked):
+def test_attention_against_loops(heads, kv_heads, batch, T, S, masked, chunk):
     q, k, v = draw(batch, heads, T, 4), draw(batch, kv_heads, S, 4, seed=1), draw(batch, kv_heads, S, 4, seed=2)
     mask = causal(T, S, batch) if masked else None
     out = scaled_dot_product_attention(Tensor(q), Tensor(k), Tensor(v), mask)
@@ -323,7 +331,7 @@ def test_attention_against_loops(heads, kv_heads, batch, T, S, masked):
 
 @HEADS
 @pytest.mark.parametrize("per_head", [False, True])
-def test_attention_with_any_mask(heads, kv_heads, per_head):
+def test_attention_with_any_mask(heads, kv_heads, per_head, chunk):
     """Random masks, with rows that see nothing, and masks that differ between key/value heads."""
     q, k, v = draw(3, heads, 4, 6), draw(3, kv_heads, 5, 6, seed=1), draw(3, kv_heads, 5, 6, seed=2)
     shape = (3, kv_heads, 4, 5) if per_head else (3, 4, 5)
@@ -396,8 +404,8 @@ def test_a_key_of_zeros_is_a_token():
 
 @HEADS
 @pytest.mark.parametrize("mask", ["none", "causal", "per head", "empty rows"])
-def test_attention_gradient(heads, kv_heads, mask):
-    T, S = 2, 3
+def test_attention_gradient(heads, kv_heads, mask, chunk):
+    T, S = 3, 4
     masks = {"none": None, "causal": causal(T, S, 2),
              "per head": np.random.default_rng(1).random((2, kv_heads, T, S)) < 0.6,
              "empty rows": causal(T, S, 2) & np.array([True, False])[:, None, None]}
@@ -446,6 +454,24 @@ def test_attention_refuses_with_sentences():
     }.items():
         with pytest.raises(ValueError, match=message):
             call(**arguments)
+
+
+@pytest.mark.parametrize("window, sinks, padding", [(None, 0, 0), (None, 0, 100), (30, 0, 0), (30, 2, 70)])
+def test_a_long_text_in_chunks_is_the_whole(window, sinks, padding):
+    positions = np.arange(150)[None] - padding
+    mask = visible(positions, positions, window, sinks)
+    q, k, v = draw(1, 4, 150, 8), draw(1, 2, 150, 8, seed=1), draw(1, 2, 150, 8, seed=2)
+    out = scaled_dot_product_attention(Tensor(q), Tensor(k), Tensor(v), mask).data
+    np.testing.assert_allclose(out, grouped_attention(q, k, v, mask)[0], atol=1e-6)
+
+
+def test_chunks_get_the_keys_that_they_see():
+    positions = np.arange(200)[None] - 70
+    assert [(q.start, q.stop, k.start, k.stop) for q, k in query_chunks(visible(positions, positions))] == [
+        (0, 64, 0, 1), (64, 128, 70, 128), (128, 192, 70, 192), (192, 256, 70, 200)]
+    late = visible(np.arange(900, 1000)[None], np.arange(1000)[None], window=50)
+    assert [(k.start, k.stop) for _, k in query_chunks(late)] == [(851, 964), (915, 1000)]
+    assert [(k.start, k.stop) for _, k in query_chunks(np.ones((2, 3, 65, 7), bool))] == [(0, 7), (0, 7)]
 
 
 @pytest.mark.parametrize("layout", ["tokens x head_dim", "head_dim x tokens"])

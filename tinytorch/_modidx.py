@@ -51,6 +51,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                         'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.merge_heads': ( '03_attention/attention.html#merge_heads',
                                                                                     'tinytorch/core/attention.py'),
+                                          'tinytorch.core.attention.query_chunks': ( '03_attention/attention.html#query_chunks',
+                                                                                     'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.scaled_dot_product_attention': ( '03_attention/attention.html#scaled_dot_product_attention',
                                                                                                      'tinytorch/core/attention.py'),
                                           'tinytorch.core.attention.split_heads': ( '03_attention/attention.html#split_heads',
