@@ -76,12 +76,13 @@ def copied(cell):
 
 
 # Ways to the reference that are open to anyone who knows Python a little; each raises.
-WAYS_ROUND = {
-    "softmax": """
+WAYS_TO_THE_ANSWER = {
+    "softmax": "from tinytorch.core.layers import softmax",
+    "modules": """
 import sys
 finder = sys.meta_path.pop(0)
 try:
-    from tinytorch.core.layers import softmax
+    from tinytorch.core.layers import Module
 finally:
     sys.meta_path.insert(0, finder)
 """,
@@ -166,14 +167,10 @@ while True:
     group.hand_in("deleted_exercise", delete("swiglu", "check_swiglu"), lost={"swiglu"})
 
     def imports(nb):
-        exercise_cell(nb, "softmax").source = "from tinytorch.core.layers import softmax"
-        nb.cells.append(copied(exercise_cell(nb, "check_modules")))
-    group.hand_in("imports_the_answer", imports, lost={"softmax"})
-
-    def goes_round(nb):
-        for name, source in WAYS_ROUND.items():
+        for name, source in WAYS_TO_THE_ANSWER.items():
             exercise_cell(nb, name).source = source
-    group.hand_in("goes_round_the_import", goes_round, lost=set(WAYS_ROUND))
+        nb.cells.append(copied(exercise_cell(nb, "check_modules")))
+    group.hand_in("imports_the_answer", imports, lost=set(WAYS_TO_THE_ANSWER))
 
     def copies(nb):
         """What Jupyter's commands for copying, splitting and changing the type of cells make of a notebook."""
