@@ -21,7 +21,8 @@ from .trainer import Trainer, TrainingConfig, load_checkpoint, next_batch, save_
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #606e15b9
 TINY = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=128, num_layers=4, num_heads=4, num_kv_heads=2,
                          intermediate_dim=352, max_seq_len=512)
-RECIPE = [TrainingConfig(steps=2100, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0)]
+RECIPE = [TrainingConfig(steps=2100, warmup=200, peak_lr=3e-3, final_lr=3e-5, weight_decay=0.1, beta2=0.98, seed=0),
+          TrainingConfig(steps=1300, warmup=50, peak_lr=2e-3, final_lr=2e-5, weight_decay=0.1, beta2=0.98, seed=1)]
 
 
 class TinyData:
