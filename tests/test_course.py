@@ -324,6 +324,21 @@ def test_loops_and_dead_kernels_are_reported(workspace):
     assert found["heads"] == found["attention"] == ("not reached", "the kernel died in the cell check_grouped_attention")
 
 
+def test_a_cell_that_fails_and_is_no_exercise_is_named(workspace):
+    def spoil(nb):
+        give(all_right())(nb)
+        nb.cells.insert(1, nbformat.v4.new_code_cell("# mine\nimprt json"))
+    edit(workspace / f"{LESSON}.ipynb", spoil)
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 0 and {state for state, _ in lines(out).values()} == {"passed"}
+    assert "Notice: the cell that begins with '# mine' fails: SyntaxError: invalid syntax" in out
+
+
+def test_what_fails_behind_an_open_exercise_is_no_news(workspace):
+    _, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert {state for state, _ in lines(out).values()} == {"to do"} and "that begins with" not in out
+
+
 def test_an_answer_cannot_be_imported(workspace):
     edit(workspace / f"{LESSON}.ipynb", give({
         **all_right(),

@@ -416,6 +416,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.result_of': ('93_grading/grading.html#result_of', 'tinytorch/grading.py'),
                                    'tinytorch.grading.text': ('93_grading/grading.html#text', 'tinytorch/grading.py'),
                                    'tinytorch.grading.title': ('93_grading/grading.html#title', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.trouble': ('93_grading/grading.html#trouble', 'tinytorch/grading.py'),
                                    'tinytorch.grading.without_hidden_tests': ( '93_grading/grading.html#without_hidden_tests',
                                                                                'tinytorch/grading.py'),
                                    'tinytorch.grading.words': ('93_grading/grading.html#words', 'tinytorch/grading.py')},

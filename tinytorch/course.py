@@ -394,8 +394,10 @@ def check_lesson(workspace, lesson, seconds):
     columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"Checking {lesson}", total=None)
-        results = grading.check(lesson, notebook, notices, table, seconds,
-                                progress=lambda done, total: bar.update(task, completed=done, total=total))
+        results, trouble = grading.check(lesson, notebook, notices, table, seconds,
+                                         progress=lambda done, total: bar.update(task, completed=done, total=total))
+    if trouble:
+        print(f"Notice: {trouble}.")
     width = max(len(result.exercise) for result in results)
     for result in results:
         print(f"{result.state:<12} {result.exercise:<{width}}  {result.message}".rstrip())

@@ -4,7 +4,7 @@
 __all__ = ['QUIET', 'CHANGED', 'DELETED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'read', 'text', 'marks',
            'is_check', 'is_fixed', 'is_measuring', 'configure', 'release', 'handed_out', 'is_untouched',
            'without_hidden_tests', 'restore', 'RestoreCells', 'error_output', 'title', 'failure', 'LessonExecute',
-           'Result', 'words', 'check', 'result_of']
+           'Result', 'words', 'check', 'trouble', 'result_of']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import copy
@@ -283,7 +283,7 @@ def words(output):
 
 
 def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
-    """Run a student's notebook, restored before; returns a Result for each check, in order."""
+    """Run a student's notebook, restored before; returns a Result for each check, in order, and what `trouble` says."""
     nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
     runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
     runner.log.setLevel("CRITICAL")                     # the results say it all
@@ -300,7 +300,19 @@ def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None
         if is_check(cell):
             results.append(result_of(cell, above, notices))
             above = []
-    return results
+    return results, trouble(nb)
+
+
+def trouble(nb):
+    """A sentence about the first cell that fails, if it is no exercise and no check: the checks may not show why. Or ""."""
+    for cell in nb.cells:
+        wrong = failure(cell)
+        if marks(cell) and (wrong or STUB in cell.source):
+            return ""
+        if wrong and wrong.ename != NOT_REACHED:
+            first = next((line for line in cell.source.splitlines() if line.strip() and not line.startswith("#|")), "")
+            return f"the cell that begins with {first.strip()[:60]!r} fails: {words(wrong)}"
+    return ""
 
 
 def result_of(check, above, notices):
