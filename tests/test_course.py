@@ -205,7 +205,9 @@ def test_a_workspace_without_its_reference_still_imports(workspace):
     """Because the installed package has moved, say. What is not solved then fails by its own sentence."""
     init = workspace / "tinytorch" / "__init__.py"
     init.write_text(init.read_text(encoding="utf-8").replace(repr(str(L.ROOT / "tinytorch")), "'/nowhere'"), encoding="utf-8")
-    code, out, err = python(workspace, "from tinytorch.core import attention\nprint('imported')\nattention.visible(None, None)")
+    code, out, err = python(workspace, "import sys\n"      # without the hook by which an editable installation is found anywhere
+                            "sys.meta_path[:] = [f for f in sys.meta_path if '__editable__' not in getattr(f, '__module__', '')]\n"
+                            "from tinytorch.core import attention\nprint('imported')\nattention.visible(None, None)")
     assert code == 1 and out == "imported\n" and "NotImplementedError: Write this exercise here." in err
     tinytorch(workspace, "course", "solve", LESSON)
     assert repr(str(L.ROOT / "tinytorch")) in init.read_text(encoding="utf-8")
