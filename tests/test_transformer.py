@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+from tests import hugging_face
 from tinytorch.core.layers import cross_entropy
 from tinytorch.core.tensor import Tensor, no_grad, record
 from tinytorch.models.transformer import (MLP, Block, Transformer, TransformerConfig, count_parameters, generate_naive,
@@ -303,55 +304,14 @@ def test_no_grad_records_nothing():
 
 # ---- against other people's code ----------------------------------------------------------------------------------
 
-def to_half_split(columns, num_heads, head_dim):
-    """Reorder columns (d, num_heads * head_dim) from adjacent rotary pairs to the half-split pairs of Hugging Face."""
-    return columns.reshape(len(columns), num_heads, head_dim // 2, 2).swapaxes(2, 3).reshape(columns.shape)
-
-
 @pytest.fixture(scope="module")
 def llama():
-    """A function that builds a LlamaForCausalLM with the weights of a model, and says where each weight went."""
+    """A function that builds a LlamaForCausalLM with the weights of a model: (torch, the Llama)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch = pytest.importorskip("torch")
-        transformers = pytest.importorskip("transformers")
-
-    def build(model):
-        c = model.config
-        peer = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=c.vocab_size, hidden_size=c.embed_dim, num_hidden_layers=c.num_layers,
-            num_attention_heads=c.num_heads, num_key_value_heads=c.num_kv_heads, intermediate_size=c.intermediate_dim,
-            max_position_embeddings=c.max_seq_len, head_dim=c.head_dim, rms_norm_eps=c.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": c.rope_base}, rope_theta=c.rope_base,
-            tie_word_embeddings=c.tie_embeddings, attn_implementation="eager"))
-        with torch.no_grad():
-            for name, array in translate(model, {n: p.data for n, p in model.named_parameters()}).items():
-                peer.get_parameter(name).copy_(torch.from_numpy(np.ascontiguousarray(array)))
-        return torch, peer.eval()
-
-    def translate(model, arrays):
-        """Our arrays, weights or gradients, under the peer's names and in its layout."""
-        c, out = model.config, {}
-        out["model.embed_tokens.weight"], out["model.norm.weight"] = arrays["embedding.weight"], arrays["norm.weight"]
-        if not c.tie_embeddings:
-            out["lm_head.weight"] = arrays["head.weight"].T
-        for layer in range(c.num_layers):
-            ours, theirs = f"blocks.{layer}.", f"model.layers.{layer}."
-            q, k, v = np.split(arrays[ours + "attention.qkv.weight"],
-                               [c.num_heads * c.head_dim, (c.num_heads + c.num_kv_heads) * c.head_dim], axis=1)
-            out[theirs + "self_attn.q_proj.weight"] = to_half_split(q, c.num_heads, c.head_dim).T
-            out[theirs + "self_attn.k_proj.weight"] = to_half_split(k, c.num_kv_heads, c.head_dim).T
-            out[theirs + "self_attn.v_proj.weight"] = v.T
-            out[theirs + "self_attn.o_proj.weight"] = arrays[ours + "attention.out.weight"].T
-            gate, up = np.split(arrays[ours + "mlp.gate_up.weight"], 2, axis=1)
-            out[theirs + "mlp.gate_proj.weight"], out[theirs + "mlp.up_proj.weight"] = gate.T, up.T
-            out[theirs + "mlp.down_proj.weight"] = arrays[ours + "mlp.down.weight"].T
-            out[theirs + "input_layernorm.weight"] = arrays[ours + "attention_norm.weight"]
-            out[theirs + "post_attention_layernorm.weight"] = arrays[ours + "mlp_norm.weight"]
-        return out
-
-    build.translate = translate
-    return build
+        pytest.importorskip("transformers")
+    return lambda model: (torch, hugging_face.llama(model, attn_implementation="eager"))
 
 
 @pytest.mark.parametrize("name", ["grouped", "multi-head", "tied", "wide heads"])
@@ -370,7 +330,7 @@ def test_logits_and_gradients_equal_transformers(llama, name):
     assert loss.item() == pytest.approx(their_loss.item(), abs=1e-5)
     loss.backward()
     their_loss.backward()
-    translated = llama.translate(model, {n: p.grad for n, p in model.named_parameters()})
+    translated = hugging_face.llama_arrays(model.config, {n: p.grad for n, p in model.named_parameters()})
     assert set(translated) == {n for n, _ in peer.named_parameters()}
     for parameter_name, gradient in translated.items():
         np.testing.assert_allclose(gradient, peer.get_parameter(parameter_name).grad.numpy(), atol=1e-5, rtol=1e-3,

@@ -11,6 +11,7 @@ import warnings
 
 import numpy as np
 
+from tests import hugging_face
 from tests.benchmarks import plain_numpy
 from tinytorch.core.tensor import no_grad
 from tinytorch.generation.generate import stream
@@ -139,28 +140,6 @@ class TorchEager(Peer):
             return (norm(x.view(B, T, -1)[:, -1], self.final_gain) @ self.head).numpy()
 
 
-def hugging_face_weights(model):
-    """Our weights under the names and in the layout of Hugging Face's Llama: (out, in), rotary pairs half a head apart."""
-    c, ours = model.config, model.state_dict()
-
-    def half_split(columns):
-        return columns.reshape(len(columns), -1, c.head_dim // 2, 2).swapaxes(2, 3).reshape(columns.shape)
-
-    theirs = {"model.embed_tokens.weight": ours["embedding.weight"], "model.norm.weight": ours["norm.weight"],
-              "lm_head.weight": ours["embedding.weight"] if c.tie_embeddings else ours["head.weight"].T}
-    for n in range(c.num_layers):
-        block = {name: ours[f"blocks.{n}.{name}.weight"] for name in
-                 ("attention_norm", "attention.qkv", "attention.out", "mlp_norm", "mlp.gate_up", "mlp.down")}
-        q, k, v = np.split(block["attention.qkv"], np.array([c.num_heads, c.num_heads + c.num_kv_heads]) * c.head_dim, axis=1)
-        gate, up = np.split(block["mlp.gate_up"], 2, axis=1)
-        parts = {"self_attn.q_proj": half_split(q).T, "self_attn.k_proj": half_split(k).T, "self_attn.v_proj": v.T,
-                 "self_attn.o_proj": block["attention.out"].T, "mlp.gate_proj": gate.T, "mlp.up_proj": up.T,
-                 "mlp.down_proj": block["mlp.down"].T, "input_layernorm": block["attention_norm"],
-                 "post_attention_layernorm": block["mlp_norm"]}
-        theirs |= {f"model.layers.{n}.{name}.weight": array for name, array in parts.items()}
-    return theirs
-
-
 class Transformers(Peer):
     """Hugging Face's LlamaForCausalLM: `generate`, greedy, with the cache it chooses itself."""
     name = "transformers"
@@ -171,16 +150,9 @@ class Transformers(Peer):
             warnings.simplefilter("ignore")
             import torch
             import transformers
-        c, self.torch = model.config, torch
-        self.DynamicCache = transformers.DynamicCache
-        self.model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=c.vocab_size, hidden_size=c.embed_dim, num_hidden_layers=c.num_layers,
-            num_attention_heads=c.num_heads, num_key_value_heads=c.num_kv_heads, intermediate_size=c.intermediate_dim,
-            max_position_embeddings=c.max_seq_len, head_dim=c.head_dim, rms_norm_eps=c.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": c.rope_base}, tie_word_embeddings=c.tie_embeddings,
-            bos_token_id=None, eos_token_id=None, pad_token_id=None)).eval()        # nothing ends the text but its length
-        self.model.load_state_dict({name: torch.from_numpy(np.ascontiguousarray(array))
-                                    for name, array in hugging_face_weights(model).items()})
+        self.torch, self.DynamicCache = torch, transformers.DynamicCache
+        self.model = hugging_face.llama(model, bos_token_id=None, eos_token_id=None,    # nothing ends the text but its length
+                                        pad_token_id=None)
         newer = "cache" in inspect.signature(self.model.forward).parameters
         self.cache_argument = "cache" if newer else "past_key_values"
 
