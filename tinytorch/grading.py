@@ -167,8 +167,9 @@ def error_output(name, message):
 
 
 def title(cell):
-    """What a person calls a cell: its name in the lesson, or how it begins."""
-    return marks(cell).get("grade_id") or repr(cell.source.strip().partition("\n")[0][:60])
+    """What a person calls a cell: its name in the lesson, or how it begins, nbdev's directives left aside."""
+    begin = (line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith("#|"))
+    return marks(cell).get("grade_id") or repr(next(begin, "")[:60])
 
 
 def failure(cell):
@@ -310,8 +311,7 @@ def trouble(nb):
         if marks(cell) and (wrong or STUB in cell.source):
             return ""
         if wrong and wrong.ename != NOT_REACHED:
-            first = next((line for line in cell.source.splitlines() if line.strip() and not line.startswith("#|")), "")
-            return f"the cell that begins with {first.strip()[:60]!r} fails: {words(wrong)}"
+            return f"the cell that begins with {title(cell)} fails: {words(wrong)}"
     return ""
 
 
