@@ -12,6 +12,7 @@ pytest.importorskip("gguf", reason="the extra 'pretrained' is not installed")
 
 from rich.console import Console
 
+import tinytorch
 from tests.tiny_gguf import tiny_config, write_tiny
 from tinytorch import cli
 from tinytorch.cli import Lane, chart, main, side_by_side
@@ -253,7 +254,7 @@ def test_no_arguments_print_the_help(capsys):
 
 
 def command(*arguments, **options):
-    return subprocess.Popen([sys.executable, "-c", "import sys; from tinytorch.cli import main; sys.exit(main())", *arguments],
+    return subprocess.Popen([sys.executable, "-m", "tinytorch", *arguments],
                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
@@ -277,6 +278,27 @@ def test_ctrl_c_ends_politely(long_path, arguments, sign):
             process.kill()
             os.close(ours)
         assert process.stderr.read().decode("utf-8").strip() == "Stopped."
+
+
+def test_ctrl_c_while_it_is_still_importing():
+    """The command begins in a small module, and what that imports can be interrupted too."""
+    code = """
+import signal, sys
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupter())
+from tinytorch.__main__ import start
+sys.exit(start())
+"""
+    process = subprocess.run([sys.executable, "-c", code, "demo"], capture_output=True, encoding="utf-8")
+    assert (process.returncode, process.stdout, process.stderr.strip()) == (130, "", "Stopped.")
+
+
+def test_it_runs_as_a_module():
+    process = subprocess.run([sys.executable, "-m", "tinytorch", "--version"], capture_output=True, encoding="utf-8")
+    assert process.returncode == 0 and process.stdout.strip().endswith(tinytorch.__version__)
 
 
 def read_terminal(descriptor):

@@ -120,9 +120,8 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(capsys, here, m
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
 def test_a_real_ctrl_c(here):
-    command = "import sys; from tinytorch.cli import main; sys.exit(main())"
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    process = subprocess.Popen([sys.executable, "-c", command, "train", "cats.txt", "--steps", "100000", *SMALL], cwd=here,
+    process = subprocess.Popen([sys.executable, "-m", "tinytorch", "train", "cats.txt", "--steps", "100000", *SMALL], cwd=here,
                                env={**os.environ, "PYTHONPATH": root}, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         while not (here / "cats.checkpoint.safetensors").exists():
