@@ -315,6 +315,17 @@ def test_save_and_load_a_model(dtype, error, tmp_path):
     assert files(tmp_path) == ["model.safetensors"]
 
 
+def test_saving_weights_that_do_not_lie_row_by_row(tmp_path):
+    """safetensors writes the bytes as they lie, so a transposed array would come back with its numbers mixed up."""
+    model = Transformer(CONFIG, seed=5)
+    for parameter in model.parameters():
+        parameter.data = np.asfortranarray(parameter.data)
+    save_model(tmp_path / "model.safetensors", model)
+    loaded, _ = load_model(tmp_path / "model.safetensors")
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(loaded.state_dict()[name], array)
+
+
 def test_a_checkpoint_is_a_model_too(tmp_path):
     trainer = make_trainer(3)
     trainer.run()

@@ -272,6 +272,7 @@ def write_file(path, arrays, facts):
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to save {path.name} in.")
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}     # the format knows no other order
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         save_file(arrays, temporary, {"format": FORMAT, "facts": json.dumps(facts), "checksum": str(checksum(arrays, facts))})
