@@ -230,6 +230,7 @@ def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says
 
 @pytest.mark.parametrize("model, says", [
     ("gpt-5", "no model named 'gpt-5'"),
+    ("", "no model named ''"),
     ("missing/file.gguf", "no file"),
     (__file__, "not a GGUF file"),
     (os.path.dirname(__file__), "is a folder"),
@@ -280,13 +281,14 @@ def test_ctrl_c_ends_politely(long_path, arguments, sign):
         assert process.stderr.read().decode("utf-8").strip() == "Stopped."
 
 
-def test_ctrl_c_while_it_is_still_importing():
-    """The command begins in a small module, and what that imports can be interrupted too."""
-    code = """
+@pytest.mark.parametrize("library", ["numpy._core.multiarray", "typer"])
+def test_ctrl_c_while_it_is_still_importing(library):
+    """The command begins in a small module. NumPy would make an ImportError of an interrupt in the middle of its import."""
+    code = f"""
 import signal, sys
 class Interrupter:
     def find_spec(self, name, path=None, target=None):
-        if name == "typer":
+        if name == "{library}":
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Interrupter())
 from tinytorch.__main__ import start
@@ -294,6 +296,13 @@ sys.exit(start())
 """
     process = subprocess.run([sys.executable, "-c", code, "demo"], capture_output=True, encoding="utf-8")
     assert (process.returncode, process.stdout, process.stderr.strip()) == (130, "", "Stopped.")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the output")
+@pytest.mark.parametrize("arguments", ["demo --max-new-tokens 5", 'generate "27+44="', "--version"])
+def test_a_closed_output(arguments):
+    process = subprocess.run(["sh", "-c", f'"{sys.executable}" -m tinytorch {arguments} >&-'], capture_output=True, encoding="utf-8")
+    assert process.returncode == 0 and "Traceback" not in process.stderr
 
 
 def test_it_runs_as_a_module():

@@ -611,6 +611,8 @@ def test_a_sampler_must_be_callable():
     for call in (generate, stream):
         with pytest.raises(TypeError, match="sampler is 0.7"):
             call(MODEL, PROMPT, 3, sampler=0.7)
+        with pytest.raises(TypeError, match="sampler is <class .*must be a Sampler"):
+            call(MODEL, PROMPT, 3, sampler=Sampler)
 
 
 def test_the_penalty_sees_the_prompt_cached_or_not():
@@ -930,6 +932,29 @@ def test_a_stream_leaves_gradients_on():
     assert is_grad_enabled()
     steps.close()
     assert is_grad_enabled()
+
+
+@pytest.mark.parametrize("use", ["reset", "trim", "forward", "another stream"])
+def test_a_cache_that_changes_while_a_stream_waits(use):
+    cache = KVCache.for_model(MODEL)
+    steps = stream(MODEL, PROMPT, 9, cache=cache)
+    next(steps), next(steps)
+    if use == "reset":
+        cache.reset()
+    elif use == "trim":
+        cache.trim(1)
+    elif use == "forward":
+        with no_grad():
+            MODEL([[1]], cache=cache)
+    else:
+        other = stream(MODEL, [7, 8], 9, cache=KVCache.for_model(MODEL))
+        assert next(other) and next(steps), "a cache of its own disturbs nobody"
+        cache.reset()
+        next(stream(MODEL, [7, 8], 9, cache=cache))
+    held = cache.seq_pos
+    with pytest.raises(RuntimeError, match=f"now it holds {held}. While a stream runs"):
+        next(steps)
+    assert cache.seq_pos == held, "it is left to whoever changed it"
 
 
 class Interrupts(Greedy):

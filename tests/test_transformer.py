@@ -592,6 +592,7 @@ def test_a_full_context_is_refused_before_the_cache_changes():
     ({"norm_eps": 1e-46}, "norm_eps is 1e-46, .* float32"),
     ({"norm_eps": np.longdouble("1e-46")}, "norm_eps is .* float32"),
     ({"norm_eps": -1e-5}, "norm_eps is -1e-05"),
+    ({"tie_embeddings": "no"}, "tie_embeddings is 'no'"),
 ])
 def test_impossible_configurations(changes, words):
     with pytest.raises(ValueError, match=words):

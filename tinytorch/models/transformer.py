@@ -58,6 +58,8 @@ class TransformerConfig:
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"num_heads is {self.num_heads}, but it must be a multiple of num_kv_heads, which is "
                              f"{self.num_kv_heads}: every key/value head serves the same number of query heads.")
+        if not isinstance(self.tie_embeddings, (bool, np.bool_)):
+            raise ValueError(f"tie_embeddings is {self.tie_embeddings!r}, but it must be True or False.")
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}, but it must be even: rotary embedding turns pairs.")
         for name in ("rope_base", "norm_eps"):
