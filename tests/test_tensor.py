@@ -1,4 +1,4 @@
-"""Module 01: values, gradients, dtypes, memory and errors of Tensor."""
+"""Lesson 01: values, gradients, dtypes, memory and errors of Tensor."""
 import builtins
 import copy
 import gc

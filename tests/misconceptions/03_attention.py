@@ -1,4 +1,4 @@
-"""Answers to the exercises of module 03, attention."""
+"""Answers to the exercises of lesson 03, attention."""
 from textwrap import indent
 
 from tests.misconceptions import Right, Wrong

@@ -231,7 +231,7 @@ ANSWERS = [
             return np.einsum("...v,vd->...d", grad, table.data), np.einsum("btv,btd->vd", grad, x.data)
         return record(np.einsum("...d,vd->...v", x.data, table.data), backward, x, table)
     '''),
-    Right("unembed", "operations of module 01", body='''
+    Right("unembed", "operations of lesson 01", body='''
         return x @ table.transpose()
     '''),
     Right("unembed", "the table on the left", body='''

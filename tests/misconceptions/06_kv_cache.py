@@ -1,4 +1,4 @@
-"""What people really write in module 06, the KV cache, and right answers written another way."""
+"""What people really write in lesson 06, the KV cache, and right answers written another way."""
 from tests.misconceptions import Right, Wrong
 
 ANSWERS = [

@@ -1,4 +1,4 @@
-"""Wrong and right answers to the exercises of module 07."""
+"""Wrong and right answers to the exercises of lesson 07."""
 from tests.misconceptions import Right, Wrong
 
 

@@ -1,4 +1,4 @@
-"""Answers to the exercises of module 08, pretrained models."""
+"""Answers to the exercises of lesson 08, pretrained models."""
 from tests.misconceptions import Right, Wrong
 
 Q8_0 = [

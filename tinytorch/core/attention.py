@@ -251,7 +251,7 @@ class Attention(Module):
     embed_dim: width of the input and of the output. head_dim: width of one head. rotary: a `Rotary` for head_dim,
     shared by all layers. rng: a NumPy Generator for the weights. out_std: standard deviation of the output weights.
 
-    What it expects of a cache (module 06 builds one): `cache.update(layer_idx, key, value, positions)` stores the new
+    What it expects of a cache (lesson 06 builds one): `cache.update(layer_idx, key, value, positions)` stores the new
     keys and values, (B, Hkv, T, D), and returns all that the new queries may see. `cache.layers[layer_idx]` then
     tells the `positions` of these slots, and `window`, `sinks`, `padded` and `length`, see `cache_mask`.
     """
