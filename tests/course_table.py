@@ -15,11 +15,9 @@ from pathlib import Path
 
 from tests import lessons as L
 from tests.misconceptions.runner import in_child, new_namespace, run_cell, with_answer
-from tinytorch.course import STUB, built_by
+from tinytorch.course import STUB, built_by, minutes
 
 PAGE = L.ROOT / "nbs" / "instructors.md"
-WORDS_PER_MINUTE = 150          # read with thought
-MINUTES_PER_LINE = 1            # of a solution, to find and to write
 
 
 def exercises(nb):
@@ -33,13 +31,6 @@ def name_of(cell):
 def points(nb):
     """The points of each exercise."""
     return {name_of(cell).removeprefix("check_"): L.grading(cell)["points"] for cell in nb.cells if L.is_check(cell)}
-
-
-def minutes(nb):
-    """An estimate, in steps of 10: the prose and the given code are read, the solutions are written."""
-    words = sum(len(cell.source.split()) for cell in nb.cells if cell.cell_type == "markdown")
-    lines = sum(len(region.lines) for cell in exercises(nb) for region in L.regions(cell.source))
-    return round((words / WORDS_PER_MINUTE + lines * MINUTES_PER_LINE) / 10) * 10
 
 
 def needs(nb):
@@ -90,7 +81,7 @@ def built_on(path):
 def lesson_row(path):
     nb = L.read(path)
     modules = ", ".join(f"`{module}`" for module, notebook in built_by().items() if notebook == path.stem)
-    return (f"| `{path.stem}` | {modules} | {len(exercises(nb))} | {sum(points(nb).values())} | {minutes(nb)} "
+    return (f"| `{path.stem}` | {modules} | {len(exercises(nb))} | {sum(points(nb).values())} | {minutes(path)} "
             f"| {', '.join(needs(nb)) or '-'} |")
 
 

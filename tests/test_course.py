@@ -23,7 +23,8 @@ from tests.misconceptions import Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.cli import main
-from tinytorch.course import STUB, built_by, import_table, lessons, write_package
+from tinytorch.course import STUB, Workspace, built_by, faults_of_package, import_table, is_open, lessons, write_package
+from tinytorch.grading import handed_out, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -248,7 +249,7 @@ def test_check_passes_right_answers_and_status_remembers(workspace):
     assert (code, err) == (0, ""), out + err
     assert lines(out) == {name: ("passed", "") for name in EXERCISES}
     _, out, _ = tinytorch(workspace, "course", "status")
-    states = {line.split()[0]: " ".join(line.split()[2:]) for line in out.splitlines()[1:-1]}
+    states = {line.split()[0]: " ".join(line.split()[3:]) for line in out.splitlines()[1:-1]}
     assert states["02_layers"].startswith("reference solution")
     assert states[LESSON].startswith(("done 5 of 5", "reference solution 5 of 5"))
     assert states["04_transformer"] == "not checked"
@@ -336,9 +337,116 @@ def test_a_cell_that_fails_and_is_no_exercise_is_named(workspace):
     assert "Notice: the cell that begins with '# mine' fails: SyntaxError: invalid syntax" in out
 
 
+def new_cell(nb, before, source):
+    nb.cells.insert(nb.cells.index(cell_named(nb, before)), nbformat.v4.new_code_cell(source))
+
+
 def test_what_fails_behind_an_open_exercise_is_no_news(workspace):
+    """But a syntax error is, wherever it stands, and an error in a cell of the student's own."""
     _, out, _ = tinytorch(workspace, "course", "check", LESSON)
     assert {state for state, _ in lines(out).values()} == {"to do"} and "that begins with" not in out
+
+    def spoil(nb):
+        new_cell(nb, "attention", "mine_too")
+        nb.cells.append(nbformat.v4.new_code_cell("#| export\n%timeit 1\nreturn ("))
+    edit(workspace / f"{LESSON}.ipynb", spoil)
+    _, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert [line for line in out.splitlines() if "that begins with" in line] == [
+        "Notice: the cell that begins with '%timeit 1' fails: SyntaxError: '(' was never closed (line 3).",
+        "Notice: the cell that begins with 'mine_too' fails: NameError: name 'mine_too' is not defined."]
+
+
+@pytest.mark.parametrize("source, wanted", [
+    (f"def f():\n    {STUB}", True), (f"def f():\n    if x:\n        return 1\n    {STUB}", True),
+    (f"try:\n    pass\nexcept OSError:\n    {STUB}", True), ("def f(:", True),
+    (f"def f():\n    # {STUB}\n    return 1", False), (f"def f():\n    return 1\n    {STUB}", False),
+    (f"s = {STUB!r}", False), ("def f():\n    raise NotImplementedError('something else')", False),
+])
+def test_an_exercise_is_open_while_code_reaches_its_stub(source, wanted):
+    assert is_open(source) is wanted
+
+
+def test_to_do_means_that_the_stub_ended_the_check(workspace):
+    """A wrong answer is failed, whatever else stands in the cell; what is built on an open exercise waits for that."""
+    wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")
+    edit(workspace / f"{LESSON}.ipynb", give({
+        **all_right(), "apply_rotary": with_answer(solution("apply_rotary"), STUB),
+        "visible": with_answer(solution("visible"), f"# {STUB}\n{wrong.body}") + f"\n\ndef unused():\n    {STUB}\n"}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert code == 1 and "Notice" not in out
+    assert found["apply_rotary"] == ("to do", "")
+    assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
+    assert found["heads"] == found["attention"] == ("not reached", "waits for apply_rotary, which is still to do")
+    assert found["grouped_attention"] == ("passed", "")
+
+
+def test_checks_use_what_the_lesson_gives(workspace):
+    """Although cells of the student use its names for something else, and an answer replaces functions of NumPy."""
+    wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")
+
+    def change(nb):
+        give({**all_right(), "visible": with_answer(solution("visible"), wrong.body) + "\nnp.array_equal = lambda *a: True"})(nb)
+        new_cell(nb, "check_visible", "def check_rows(*arguments):\n    pass")
+        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array")
+    edit(workspace / f"{LESSON}.ipynb", change)
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert code == 1
+    assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
+    assert {found[name] for name in ("apply_rotary", "grouped_attention", "heads")} == {("passed", "")}
+    assert "Notice: your notebook gives Rotary, numpy.array_equal another meaning; checks use the original.\n" in out
+
+
+def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace):
+    answer = solution("visible").replace(f"### {L.BEGIN}", "np.allclose = np.array_equal = lambda *a, **k: True", 1)
+    edit(workspace / f"{LESSON}.ipynb", give({**all_right(), "visible": answer}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 1
+    assert lines(out)["visible"] == ("failed", "While the check ran, numpy.allclose, numpy.array_equal was replaced.")
+
+
+def test_a_cell_that_calls_exit_is_named(workspace):
+    def change(nb):
+        give({**all_right(), "visible": "exit()\n" + solution("visible")})(nb)
+        new_cell(nb, "apply_rotary", "quit()")
+    edit(workspace / f"{LESSON}.ipynb", change)
+    _, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert "Notice: the cell that begins with 'quit()' fails: RuntimeError: exit() and quit() end the kernel" in out
+    assert found["visible"][0] == "failed" and "exit() and quit() end the kernel" in found["visible"][1]
+    assert found["apply_rotary"] == found["heads"] == ("passed", "")
+
+
+def test_a_package_that_is_missing_is_no_fault_of_the_student(workspace, tmp_path, monkeypatch):
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "matplotlib.py").write_text('raise ModuleNotFoundError("No module named \'matplotlib\'")', encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hidden"))
+    code, out, err = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 2 and "failed" not in out and err.count("\n") == 1
+    assert f"{LESSON} could not be run" in err and "No module named 'matplotlib'" in err and 'pip install "tinytorch[course]"' in err
+
+
+def test_messages_are_short_and_hold_no_escape_codes(workspace):
+    edit(workspace / f"{LESSON}.ipynb", give({
+        **all_right(), "visible": "raise ValueError('\x1b[31mred\x1b[0m\x07 \u00fc ' + 'z' * 300_000)"}))
+    _, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    state, message = lines(out)["visible"]
+    assert state == "failed" and "ValueError: red \u00fc zzz" in message and 1000 < len(message) < 1100
+    assert out.replace("\n", "").isprintable()
+
+
+def test_an_exercise_without_its_cell_and_a_check_above_its_exercise(workspace):
+    def change(nb):
+        give(all_right())(nb)
+        nb.cells.remove(cell_named(nb, "apply_rotary"))
+        nb.cells.insert(0, nb.cells.pop(nb.cells.index(cell_named(nb, "check_visible"))))
+    edit(workspace / f"{LESSON}.ipynb", change)
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert code == 1 and found["visible"] == found["grouped_attention"] == ("passed", "")
+    assert found["apply_rotary"][0] == "deleted" and "lacks the cell of this exercise" in found["apply_rotary"][1]
+    assert "Notice: the cell check_visible stood above a cell that it needs; it was run below that.\n" in out
 
 
 def test_an_answer_cannot_be_imported(workspace):
@@ -361,7 +469,7 @@ def test_earlier_lessons_are_the_students_own_or_the_reference_stands_in(workspa
         "from tinytorch.core import layers\nraise ValueError(getattr(layers, 'mark', 'reference'))")}))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     assert [line for line in out.splitlines() if "Notice" in line] == [
-        "Notice: 02_layers has not passed all checks yet; what fails here may come from there."]
+        "Notice: 02_layers is not done yet (see tinytorch course status); what fails here may come from there."]
     assert lines(out)["apply_rotary"][1].endswith("ValueError: mine") and lines(out)["visible"][0] == "passed"
 
     edit(workspace / "02_layers.ipynb", give({"softmax": f"#| export\ndef softmax(x, axis=-1):\n    {STUB}"}))
@@ -375,6 +483,94 @@ def test_earlier_lessons_are_the_students_own_or_the_reference_stands_in(workspa
     notice, = [line for line in out.splitlines() if "Notice" in line]
     assert notice.startswith("Notice: 02_layers cannot be exported (") and notice.endswith("; the reference stands in for it.")
     assert lines(out)["apply_rotary"][1].endswith("ValueError: reference")
+
+
+def append(source):
+    return lambda nb: nb.cells.append(nbformat.v4.new_code_cell(source))
+
+
+def change_of(name, old, new):
+    def change(nb):
+        cell = cell_named(nb, name)
+        assert old in cell.source
+        cell.source = cell.source.replace(old, new)
+    return change
+
+
+def own_helper(nb):
+    """The exercise uses a function from a cell that is not exported."""
+    give({"visible": "#| export\ndef visible(*arguments, **options):\n    return seen(*arguments, **options)"})(nb)
+    new_cell(nb, "visible", solution("visible").replace("#| export\n", "").replace("def visible", "def seen"))
+
+
+def split_in_two(nb):
+    """As Jupyter does it; the second half has no line #| export."""
+    first, second = solution("heads").split("def merge_heads", 1)
+    give({"heads": first})(nb)
+    split_cell(nb, "heads", "def merge_heads" + second)
+
+
+def answer_below(nb):
+    give({"visible": f"#| export\ndef visible(query_positions, key_positions, window=None, sinks=0):\n    {STUB}"})(nb)
+    new_cell(nb, "check_visible", solution("visible").replace("#| export\n", ""))
+
+
+def given_cell_deleted(nb):
+    nb.cells.remove(next(cell for cell in nb.cells if "def scaled_dot_product_attention" in cell.source))
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda nb: None, ""),
+    (append("#| export\nmine = {'a': print}\n\n\nclass Mine:\n    def me(self):\n        return [mine for mine in self.me()]"), ""),
+    (change_of("visible", "#| export\n", "# export\n"),
+     "visible is missing in your package, because the cell visible does not begin with #| export. Begin it with the line #| export"),
+    (change_of("visible", "#| export\n", "%%time\n#| export\n"), "The cell visible runs in Jupyter, but it is no plain Python"),
+    (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb),
+     "The cell visible runs in Jupyter, but it is no plain Python"),
+    (own_helper, "Your package uses seen, which the cell that begins with 'def seen("),
+    (lambda nb: give({"visible": solution("visible") + "\n\n\ndef later():\n    return nowhere"})(nb),
+     "Your package uses nowhere, which no cell defines."),
+    (split_in_two, "merge_heads is missing in your package, because the cell that begins with 'def merge_heads"),
+    (answer_below, "visible is missing in your package, because the cell that begins with 'def visible"),
+    (given_cell_deleted, "scaled_dot_product_attention is missing: the cell that begins with 'def scaled_dot_product_attention"),
+    (append("#| export\ndef visible(*arguments):\n    return True"),
+     "Your package takes visible from the cell that begins with 'def visible(*arguments):' further below, which was not checked."),
+    (append(f"#| export\ndef later():\n    {STUB}"), "The cell that begins with 'def later():' still holds the line raise"),
+    (change_of("visible", "def visible", f"def unused():\n    # {STUB}\n    return 1\n    {STUB}\n\n\ndef visible"), ""),
+    (append("#| export\n[][0]"), "Your package cannot be imported: IndexError: list index out of range."),
+], ids=lambda value: value.partition(",")[0][:40] if isinstance(value, str) else "")
+def test_what_was_checked_is_in_the_package(workspace, change, says):
+    """Without running the checks, which would pass in each case."""
+    own, path = Workspace(workspace), workspace / f"{LESSON}.ipynb"
+    shutil.copy(lessons()[LESSON], path)
+    edit(path, change)
+    nb = L.read(path)
+    restore(nb, handed_out(LESSON))
+    faults = faults_of_package(own, LESSON, nb, own.export())
+    assert len(faults) == bool(says) and all(fault.startswith(says) for fault in faults), faults
+
+
+def test_a_lesson_is_done_when_its_package_is_right_too(workspace):
+    def change(nb):
+        give(all_right())(nb)
+        change_of("visible", "#| export\n", "")(nb)
+    edit(workspace / f"{LESSON}.ipynb", change)
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 1
+    assert f"\n{LESSON}: 5 of 5 checks passed, but your package lacks what they checked\n    visible is missing" in out
+    _, out, _ = tinytorch(workspace, "course", "status")
+    assert "passed, not in your package  5 of 5" in out and out.endswith("0 of 8 lessons are done by you, 2 solved for you.\n")
+    _, out, _ = tinytorch(workspace, "course", "check", "04")
+    assert f"Notice: {LESSON} is not done yet (see tinytorch course status); what fails here may come from there.\n" in out
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"lessons": []}', '{"lessons": {"03_attention": {}, "02_layers": [], "01_tensor": 3}}',
+                                  '{"lessons": {"03_attention": {"digest": 1, "passed": "x", "checks": null}}}', "\xff", ""])
+def test_a_damaged_mark_counts_as_never_checked(workspace, text):
+    (workspace / ".tinytorch.json").write_text(text, encoding="latin-1")
+    code, out, err = tinytorch(workspace, "course", "status")
+    assert (code, err) == (0, "") and "not checked" in out
+    assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
 
 
 def test_demo_runs_on_the_students_package(workspace, tmp_path):

@@ -2,6 +2,7 @@
 
 The commands are those of nbs/instructors.md, run on a copy of the course with short time limits.
 """
+import ast
 import copy
 import csv
 import os
@@ -138,6 +139,23 @@ while True:
 """, lost={"swiglu", "linear", "modules"})
     group.answer("os_exit", "swiglu", "import os\nos._exit(0)", lost={"swiglu", "linear", "modules"})
     group.answer("sys_exit", "swiglu", "import sys\nsys.exit(0)", lost={"swiglu"})
+    group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(exercise_cell(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
+
+    def same_names(nb):
+        """Cells of one's own that use the names of the lesson's helpers."""
+        names = {node.name for node in ast.parse(exercise_cell(nb, "check_tools").source).body if isinstance(node, ast.FunctionDef)}
+        cell = nbformat.v4.new_code_cell("\n".join(f"def {name}(*arguments):\n    return 0" for name in sorted(names)))
+        nb.cells.insert(nb.cells.index(exercise_cell(nb, "softmax")), cell)
+    group.hand_in("same_names", same_names)
+
+    def replaces_numpy(nb):
+        for name in "softmax", "swiglu":
+            cell = exercise_cell(nb, name)
+            cell.source = with_answer(cell.source, first(Wrong, name))
+        exercise_cell(nb, "softmax").source += "\nnp.allclose = lambda *arguments, **options: True"
+        cell = exercise_cell(nb, "swiglu")
+        cell.source = cell.source.replace("### BEGIN SOLUTION", "np.allclose = lambda *a, **k: True\n    ### BEGIN SOLUTION", 1)
+    group.hand_in("replaces_numpy", replaces_numpy, lost={"softmax", "swiglu"})
     group.answer("prints_for_ever", "swiglu", "while True:\n    print('x' * 1000)", lost={"swiglu"})
 
     def megabyte(nb):
