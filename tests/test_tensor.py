@@ -354,7 +354,7 @@ class TestBackward:
         assert len(topological_order(x * constant)) == 2
 
     def test_freeing_a_long_chain(self):
-        """In a process of its own, in a thread with a small stack: a crash would take the tests with it."""
+        """In a process of its own, in a thread with a stack as small as on Windows: a crash would take the tests with it."""
         program = (
             "import threading, numpy as np\n"
             "from tinytorch.core.tensor import Tensor\n"
@@ -365,7 +365,7 @@ class TestBackward:
             "    y.backward()\n"
             "    del y\n"
             "    print(x.grad[0])\n"
-            "threading.stack_size(512 * 1024)\n"
+            "threading.stack_size(1024 * 1024)\n"
             "thread = threading.Thread(target=run)\n"
             "thread.start(); thread.join()\n")
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
