@@ -240,7 +240,9 @@ Each notebook here is a lesson. You fill in the exercises, and the notebooks bec
    exercise may have several such lines. The cell below it is its self-check: run it. It prints one line when your answer
    is right; otherwise it says what it expected, what came, and which mistake usually does that.
 3. Save the notebook and run `tinytorch course check {number}` in this folder. It runs all checks of the lesson in a fresh
-   kernel, so that nothing depends on the order in which you ran the cells.
+   kernel, so that nothing depends on the order in which you ran the cells. It also looks whether your package holds what
+   was checked: a cell is in the package if it begins with `#| export` or `#| exporti`. Leave these lines where they are, and
+   begin a cell of your own with `#| export` if an answer needs it.
 4. Run `nbdev_export` in this folder. It writes your code into the folder `tinytorch`, from where the later lessons import
    it. (`tinytorch course check` has done it already.) If another notebook is open, restart its kernel to see the new code.
 
@@ -444,7 +446,7 @@ def check_lesson(workspace, lesson, seconds):
         passed = sum(result.state == "passed" for result in results)
         faults = faults_of_package(workspace, lesson, notebook, broken) if passed == len(results) else []
     for name in table.stand_ins.values():
-        why = f"cannot be exported ({broken[name]})" if name in broken else "is not solved yet"
+        why = f"cannot be exported ({grading.plain(broken[name])})" if name in broken else "is not solved yet"
         print(f"Notice: {name} {why}; the reference stands in for it.")
     open_ones = [name for name in lessons() if name < lesson and name not in table.stand_ins.values()
                  and workspace.state(name) not in (DONE, REFERENCE)]

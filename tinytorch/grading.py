@@ -231,10 +231,12 @@ class Guard:
 
     def __init__(self, shell, names):
         import importlib                        # only the text of this class comes into the kernel
+        import types
 
         self.space, self.names, self.given, self.before = shell.user_ns, names, {}, {}
         self.replaced, self.meanwhile = set(), set()        # names: found before a given cell, and while one ran
         self.library = []
+        self.kinds = type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType
         for module in map(importlib.import_module, ("builtins", "math", "numpy", "numpy.linalg", "numpy.random", "numpy.testing")):
             for name, value in vars(module).items():        # the first four belong to the kernel, which changes them
                 if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
@@ -257,14 +259,14 @@ class Guard:
     def enter(self, info):
         if info.raw_cell in self.names:
             self.replaced |= self.put_back()
-            self.before = dict(self.space)
+            self.before = {name: self.space.get(name) for name in self.names[info.raw_cell]}
 
     def leave(self, result):
         for name in self.names.get(result.info.raw_cell, ()):
             value = self.space.get(name)
             if value is not self.before.get(name):
                 self.given.pop(name, None)
-                if callable(value) or type(value) is type(__builtins__):
+                if isinstance(value, self.kinds):
                     self.given[name] = value
         if result.info.raw_cell in self.names:
             self.meanwhile = self.put_back()
@@ -306,6 +308,8 @@ class LessonExecute(Execute):
                 return super().preprocess(nb, resources)
         finally:
             metadata["path"] = path
+            if self.replaced:
+                self.log.warning("The notebook gives %s another meaning; checks use the original.", ", ".join(self.replaced))
 
     @contextmanager
     def setup_kernel(self, **options):
