@@ -546,7 +546,7 @@ def test_what_was_checked_is_in_the_package(workspace, change, says):
     edit(path, change)
     nb = L.read(path)
     restore(nb, handed_out(LESSON))
-    faults = faults_of_package(own, LESSON, nb, own.export())
+    faults = faults_of_package(own, LESSON, nb, own.export(), import_table(LESSON, workspace / "tinytorch"))
     assert len(faults) == bool(says) and all(fault.startswith(says) for fault in faults), faults
 
 
@@ -576,6 +576,15 @@ def test_a_lesson_is_done_when_its_package_is_right_too(workspace):
     assert "passed, not in your package  5 of 5" in out and out.endswith("0 of 8 lessons are done by you, 2 solved for you.\n")
     _, out, _ = tinytorch(workspace, "course", "check", "04")
     assert f"Notice: {LESSON} is not done yet (see tinytorch course status); what fails here may come from there.\n" in out
+
+
+def test_the_reference_stands_in_for_what_cannot_be_imported(workspace):
+    edit(workspace / "02_layers.ipynb", append("#| export\n[][0]"))
+    edit(workspace / f"{LESSON}.ipynb", give(all_right()))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 0 and {state for state, _ in lines(out).values()} == {"passed"}
+    assert [line for line in out.splitlines() if "Notice" in line] == [
+        "Notice: 02_layers cannot be imported (IndexError: list index out of range); the reference stands in for it."]
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"lessons": []}', '{"lessons": {"03_attention": {}, "02_layers": [], "01_tensor": 3}}',

@@ -4,8 +4,8 @@
 __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'MARK', 'INIT', 'SETTINGS', 'README', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE',
            'MINUTES_PER_LINE', 'DONE', 'REFERENCE', 'FACTS', 'app', 'CourseError', 'lessons', 'find_lesson', 'built_by',
            'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
-           'write_package', 'Finder', 'stand_in', 'digest', 'Workspace', 'need', 'start', 'faults_of_package',
-           'check_lesson', 'check', 'solve', 'minutes', 'status', 'own_command']
+           'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'Workspace', 'need', 'start',
+           'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -18,6 +18,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
@@ -152,6 +153,19 @@ def write_package(table, folder):
             shutil.copyfile(table.files[module], target)
         else:
             target.write_text(f"raise ImportError({table.withheld[module]!r}, name={module!r})\n", encoding="utf-8")
+
+
+def import_fault(module, table, seconds=60):
+    """What goes wrong when a module of the table is imported, in a process of its own; "" if nothing does."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        write_package(table, folder)
+        code = f"import sys; sys.path.insert(0, {folder!r}); import {module}"
+        try:
+            done = subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, capture_output=True,
+                                  encoding="utf-8", errors="replace", timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return f"it takes more than {seconds} seconds"
+    return done.stderr.strip().rpartition("\n")[2] or f"it ends Python ({done.returncode})" if done.returncode else ""
 
 
 class Finder:
@@ -327,18 +341,6 @@ class Workspace:
                     broken[lesson] = f"{type(error).__name__}: {error}"
         return broken
 
-    def import_fault(self, lesson, seconds=60):
-        """What goes wrong when the module of a lesson is imported from this package, in a process of its own; or ""."""
-        module = next(module for module, notebook in built_by().items() if notebook == lesson)
-        code = f"import sys; sys.path.insert(0, {str(self.folder)!r}); import {module}"
-        environment = {name: value for name, value in os.environ.items() if name != "JPY_SESSION_NAME"}
-        try:
-            done = subprocess.run([sys.executable, "-c", code], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-                                  encoding="utf-8", errors="replace", timeout=seconds)
-        except subprocess.TimeoutExpired:
-            return f"importing it takes more than {seconds} seconds"
-        return done.stderr.strip().rpartition("\n")[2] or f"it ends Python ({done.returncode})" if done.returncode else ""
-
     def state(self, lesson):
         """How far a lesson is, in words."""
         facts, now = self.remembered().get(lesson), digest(self.notebook(lesson))
@@ -410,14 +412,16 @@ def start(
     print(f"    jupyter lab {first}.ipynb")
 
 # %% ../modules/source/91_course/91_course.ipynb #4650454c
-def faults_of_package(workspace, lesson, notebook, broken):
-    """Sentences about what the package lacks of a lesson whose checks have all passed."""
+def faults_of_package(workspace, lesson, notebook, broken, table):
+    """Sentences about what the package lacks of a lesson whose checks have all passed, with this table."""
     grading = need("tinytorch.grading")
-    built = next(file_of(module, workspace.package) for module, name in built_by().items() if name == lesson)
+    module = next(module for module, name in built_by().items() if name == lesson)
+    built = file_of(module, workspace.package)
     faults = grading.export_faults(lesson, notebook, "" if lesson in broken else built.read_text(encoding="utf-8"))
     if lesson in broken and not faults:
         faults = [f"The notebook cannot be exported: {broken[lesson]}"]
-    if not faults and (why := workspace.import_fault(lesson)):
+    withheld = {name: text for name, text in table.withheld.items() if name != module}
+    if not faults and (why := import_fault(module, ImportTable({**table.files, module: built}, withheld, {}))):
         faults = [f"Your package cannot be imported: {grading.plain(why)}. A cell that begins with #| export does this, "
                   "perhaps one below the last check."]
     return faults
@@ -441,15 +445,22 @@ def check_lesson(workspace, lesson, seconds):
         checked = digest(path)
         broken = workspace.export()
         table = import_table(lesson, workspace.package)
+        stand_ins = {name: f"cannot be exported ({grading.plain(broken[name])})" if name in broken else "is not solved yet"
+                     for name in table.stand_ins.values()}
+        open_ones = []
+        for module, name in built_by().items():
+            if name < lesson and name not in stand_ins and workspace.state(name) not in (DONE, REFERENCE):
+                if fault := import_fault(module, table):
+                    table.files[module] = file_of(module, PACKAGE)
+                    stand_ins[name] = f"cannot be imported ({grading.plain(fault)})"
+                else:
+                    open_ones.append(name)
         results, sentences = grading.check(lesson, notebook, restored, table, seconds,
                                            progress=lambda done, total: bar.update(task, completed=done, total=total))
         passed = sum(result.state == "passed" for result in results)
-        faults = faults_of_package(workspace, lesson, notebook, broken) if passed == len(results) else []
-    for name in table.stand_ins.values():
-        why = f"cannot be exported ({grading.plain(broken[name])})" if name in broken else "is not solved yet"
+        faults = faults_of_package(workspace, lesson, notebook, broken, table) if passed == len(results) else []
+    for name, why in stand_ins.items():
         print(f"Notice: {name} {why}; the reference stands in for it.")
-    open_ones = [name for name in lessons() if name < lesson and name not in table.stand_ins.values()
-                 and workspace.state(name) not in (DONE, REFERENCE)]
     if open_ones:
         print(f"Notice: {', '.join(open_ones)} {'are' if open_ones[1:] else 'is'} not done yet (see tinytorch course status); "
               "what fails here may come from there.")
