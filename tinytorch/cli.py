@@ -213,7 +213,7 @@ def chart(series, width=64, height=11):
 # %% ../modules/source/90_cli/90_cli.ipynb #97c51574
 @app.command()
 def demo(
-    prompt: Annotated[str, typer.Option(help="The text that both loops continue.")] = "One day, Mia found a red ball.",
+    prompt: Annotated[str, typer.Option(help="The text that both loops continue.")] = "One day, Mia played with her red ball.",
     model: ModelOption = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens each loop writes at most.")] = 128,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")] = False,

@@ -3,9 +3,10 @@
 # %% auto #0
 __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', 'NUMBERS', 'LOOKS', 'ONE_ANIMAL', 'MANY_ANIMALS',
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
-           'LAST', 'EXPRESSIONS', 'GENDER', 'ByteTokenizer', 'with_article', 'counted', 'Child', 'pick', 'pick_two',
-           'fill', 'make_story', 'expression', 'parse', 'acting', 'StoryCheck', 'StoryReader', 'check_story',
-           'held_out', 'make_sum', 'held_out_sums', 'documents', 'joined', 'read_text']
+           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'EXPRESSIONS', 'GENDER', 'ByteTokenizer', 'with_article', 'counted',
+           'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'parse', 'match_sentence', 'acting',
+           'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum', 'held_out_sums', 'documents',
+           'joined', 'read_text']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
 import random
@@ -84,7 +85,8 @@ ONE_FOOD, MANY_FOODS = counted(FOODS)
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #ee674bf0
 FREE_SLOTS = {
     "day": ["One day", "One morning", "Last week", "In the summer", "On Sunday", "After school"],
-    "got": ["found", "bought", "made", "had", "got"],
+    "began": ["played with", "looked for", "went out with", "sat down with", "walked home with"],
+    "came": ["brought", "had", "came with", "arrived with", "was there with"],
     "lead": ["Then", "Soon", "Later", "After lunch", "In the evening", "Suddenly"],
     "handled": "loved held dropped washed carried hid cleaned hugged lost fixed painted".split(),
     "noticed": "liked wanted saw touched admired borrowed carried found".split(),
@@ -97,33 +99,36 @@ FREE_SLOTS = {
     "food": [*ONE_FOOD, *MANY_FOODS],
     "feeling": "happy sad tired proud cold hungry afraid excited thirsty angry".split(),
     "condition": "new old clean dirty wet heavy light broken shiny lovely".split(),
-    "praise": ["like", "love", "want", "need"],
     "together": ["played", "laughed", "sang", "danced", "talked", "rested"],
     "how": ["in the sun", "all day", "under a tree", "in the rain", "until night", "for an hour"],
-    "end": ["went home", "fell asleep", "were happy", "were good friends", "waved and said goodbye"],
+    "end": ["went home", "fell asleep", "sat by the fire", "waved and said goodbye"],
 }
 
 # Slots that the story decides: what they may be in one sentence, whoever acts.
 THING = [f"{colour} {thing}" for colour in COLOURS for thing in THINGS]
 STORY_SLOTS = {
-    "a_mine": [with_article(words) for words in THING],     # the actor's own thing, mentioned for the first time
     "mine": THING,                                          # the actor's own thing
     "yours": THING,                                         # the other child's thing
     "any": THING,                                           # the thing of one of them
     "his": ["his", "her"],                                  # of the actor
+    "their": ["his", "her"],                                # of the other child
     "His": ["His", "Her"],                                  # of the actor of the sentence before
     "name": [*GIRLS, *BOYS],                                # the actor, by name
     "other": [*GIRLS, *BOYS],                               # the other child, by name
     "Actor": [*GIRLS, *BOYS, "He", "She"],                  # the actor, by name or by pronoun
     "actor": [*GIRLS, *BOYS, "he", "she"],                  # the same, not at the beginning of the sentence
+    "They": ["They"],                                       # both children
+    "they": ["they"],
 }
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #f7b2602a
-FIRST = ["{day}, {name} {got} {a_mine}."]
-SECOND = ["{His} friend {name} {got} {a_mine}."]
+FIRST = ["{day}, {name} {began} {his} {mine}."]
+SECOND = ["{His} friend {name} {came} {his} {mine}."]
 ACTIONS = [
     "{Actor} {handled} {his} {mine}.",
+    "{Actor} took {his} {mine} to the {place}.",
     "{Actor} {noticed} {other}'s {yours}.",
+    "{Actor} asked {other} for {their} {yours}.",
     "{Actor} {moved} to the {nature} {place}.",
     "{Actor} saw {animals}.",
     "{Actor} ate {food}.",
@@ -133,12 +138,13 @@ ACTIONS = [
 MIDDLE = [
     *ACTIONS,
     *(pattern.replace("{Actor}", "{lead} {actor}") for pattern in ACTIONS),
-    '"I {praise} your {yours}," said {name}.',
     "The {any} was {condition}.",
     "There {there} {where} the {place}.",
-    "They {together} {how}.",
+    "{They} {together} {how}.",
 ]
-LAST = ["They {end}.", "In the end, they {end}."]
+LAST = ["{Actor} {end}.", "In the end, {actor} {end}.", "{They} {end}.", "In the end, {they} {end}."]
+NEEDS_TWO = re.compile(r"\{(yours|other|They|they)\}")        # what a story of one child does not have
+NAMES_A_THING = re.compile(r"\{(mine|yours|any)\}")
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #004c1e86
 class Child(NamedTuple):
@@ -164,7 +170,7 @@ def pick_two(rng, items):
 
 
 def fill(pattern, rng, actor=None, other=None, pronoun=False):
-    """A sentence from a pattern: `actor` does it, perhaps called by a pronoun, and `other` is the other Child."""
+    """A sentence from a pattern: `actor` does it, perhaps called by a pronoun, and `other` is the other Child, if any."""
     def word(match):
         slot = match[1]
         if slot in FREE_SLOTS:
@@ -177,29 +183,44 @@ def fill(pattern, rng, actor=None, other=None, pronoun=False):
             "actor": lambda: "she" if actor.girl else "he",
             "Actor": lambda: "She" if actor.girl else "He",
             "his": lambda: "her" if actor.girl else "his",
+            "their": lambda: "her" if other.girl else "his",
             "His": lambda: "Her" if other.girl else "His",      # "Her friend Tom": Tom acts, and the friend is hers
             "mine": lambda: actor.thing,
-            "a_mine": lambda: with_article(actor.thing),
             "yours": lambda: other.thing,
-            "any": lambda: pick(rng, [actor, other]).thing,
+            "any": lambda: pick(rng, [child for child in (actor, other) if child]).thing,
+            "They": lambda: "They",
+            "they": lambda: "they",
         }[slot]()
     return re.sub(r"\{(\w+)\}", word, pattern)
 
 
-def make_story(rng):
-    """A story of five to seven sentences, one line of text. rng: a random.Random."""
-    names, colours, things = pick_two(rng, [*GIRLS, *BOYS]), pick_two(rng, COLOURS), pick_two(rng, THINGS)
-    hero, friend = (Child(name, f"{colour} {thing}") for name, colour, thing in zip(names, colours, things))
-    sentences = [fill(pick(rng, FIRST), rng, hero), fill(pick(rng, SECOND), rng, friend, hero)]
-    last = friend                                               # who acted in the sentence before; None for nobody alone
-    for _ in range(2 + int(rng.random() * 3)):
-        pattern = pick(rng, MIDDLE)
+def make_story(rng, children=None, middle=None, owning=0.5):
+    """A story, one line of text. rng: a random.Random. children: 1, 2, or None for either.
+
+    middle: how many sentences stand between the introduction and the end; None for two to four. owning: which share of
+    them names somebody's thing by intention; others may do so by chance.
+    """
+    names = [pick(rng, GIRLS), pick(rng, BOYS)]
+    if rng.random() < 0.5:
+        names.reverse()
+    colours, things = pick_two(rng, COLOURS), pick_two(rng, THINGS)
+    cast = [Child(name, f"{colour} {thing}") for name, colour, thing in zip(names, colours, things)]
+    cast = cast[:children or pick(rng, [1, 2])]
+    sentences = [fill(pick(rng, FIRST), rng, cast[0])]
+    if len(cast) == 2:
+        sentences.append(fill(pick(rng, SECOND), rng, *reversed(cast)))
+
+    others, end = ([pattern for pattern in patterns if len(cast) == 2 or not NEEDS_TWO.search(pattern)]
+                   for patterns in (MIDDLE, LAST))
+    things = [pattern for pattern in others if NAMES_A_THING.search(pattern)]
+    plan = [pick(rng, things if rng.random() < owning else others) for _ in range(middle or 2 + int(rng.random() * 3))]
+    last = cast[-1]                                             # who acted in the sentence before; None for nobody alone
+    for pattern in [*plan, pick(rng, end)]:
         same = last is not None and rng.random() < 0.6
-        actor = last if same else pick(rng, [hero, friend])
-        other = friend if actor is hero else hero
+        actor = last if same else pick(rng, cast)
+        other = next((child for child in cast if child is not actor), None)
         sentences.append(fill(pattern, rng, actor, other, pronoun=same and rng.random() < 0.8))
-        last = actor if "ctor}" in pattern or "{name}" in pattern else None
-    sentences.append(fill(pick(rng, LAST), rng))
+        last = actor if "ctor}" in pattern else None
     return " ".join(sentences)
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #48a387d0
@@ -225,17 +246,23 @@ def parse(sentence):
 
     "Mia lost his red ball." is none: the grammar lets children lose only their own things, and Mia's are hers.
     """
-    for kind, regex in EXPRESSIONS:
-        match = regex.fullmatch(sentence)
-        if match:
-            found = match.groupdict()
-            actor = acting(found)
-            if "his" in found and GENDER[found["his"]] != GENDER[actor]:
-                return None
-            if "other" in found and found["other"] == actor:
-                return None
-            return kind, found
-    return None
+    kind, match = match_sentence(sentence)
+    if match is None:
+        return None
+    found = match.groupdict()
+    actor = acting(found)
+    if "his" in found and GENDER[found["his"]] != GENDER[actor]:
+        return None
+    if "other" in found and found["other"] == actor:
+        return None
+    if "their" in found and GENDER[found["their"]] != GENDER[found["other"]]:
+        return None
+    return kind, found
+
+
+def match_sentence(sentence):
+    """The kind of a sentence and the match of its pattern; (None, None) if no pattern fits."""
+    return next(((kind, match) for kind, regex in EXPRESSIONS if (match := regex.fullmatch(sentence))), (None, None))
 
 
 def acting(found):
@@ -248,10 +275,11 @@ class StoryCheck:
     """What `check_story` found.
 
     sentences: (sentence, whether the grammar makes it) in their order. problems: sentences that say what contradicts
-    what; empty if names, colours and pronouns stay with their owners.
+    what; empty if names, colours and pronouns stay with their owners. children: how many the story introduces.
     """
     sentences: list
     problems: list
+    children: int
 
     @property
     def grammatical(self):
@@ -269,29 +297,19 @@ class StoryReader:
 
     def __init__(self):
         self.things, self.last, self.problems = {}, None, []    # things: {name: "red ball"}
+        self.introduction = "first"                             # the kind of sentence that may introduce a child now
 
     def read(self, kind, found):
         """Take in a parsed sentence and note what contradicts the story so far."""
-        expected = ["first", "second"][len(self.things)] if len(self.things) < 2 else None
-        if kind in ("first", "second") or expected:
-            if kind != expected:
-                self.problems.append(f"a sentence of the kind {kind} stands where {expected or 'the story goes on'} should")
-            if kind in ("first", "second"):
-                self.introduce(kind, found)
-            return
-        actor = self.who(acting(found)) if acting(found) else None
-        if "other" in found and found["other"] not in self.things:
-            self.problems.append(f"{found['other']} is not in this story")
-        if actor in self.things:
-            other = next(name for name in self.things if name != actor)
-            self.compare(actor, found.get("mine"))
-            self.compare(other, found.get("yours"))
-        if "any" in found and found["any"] not in self.things.values():
-            self.problems.append(f"nobody has {with_article(found['any'])}")
-        self.last = actor
+        if kind != self.introduction and (kind in ("first", "second") or self.introduction == "first"):
+            self.problems.append(f"a sentence of the kind {kind} stands where {self.introduction or 'the story goes on'} should")
+        if kind in ("first", "second"):
+            self.introduce(kind, found)
+        elif self.things:
+            self.go_on(found)
 
     def introduce(self, kind, found):
-        name, thing = found["name"], found["a_mine"].split(" ", 1)[1]
+        name, thing = found["name"], found["mine"]
         if kind == "second" and self.last is not None and GENDER[found["His"]] != GENDER[self.last]:
             self.problems.append(f"{found['His']} friend, but {self.last} is a {GENDER[self.last]}")
         if name in self.things:
@@ -299,7 +317,25 @@ class StoryReader:
         if thing in self.things.values():
             self.problems.append(f"two children have {with_article(thing)}")
         self.things.setdefault(name, thing)
-        self.last = name
+        self.last, self.introduction = name, "second" if kind == "first" else None
+
+    def go_on(self, found):
+        self.introduction = None
+        actor = self.who(acting(found)) if acting(found) else None
+        if "other" in found and found["other"] not in self.things:
+            self.problems.append(f"{found['other']} is not in this story")
+        if actor is not None and found.get("other") == actor:
+            self.problems.append(f"{actor} should be the other child")
+        if len(self.things) == 1 and not found.keys().isdisjoint(("They", "they")):
+            self.problems.append("they are only one child")
+        if actor in self.things:
+            self.compare(actor, found.get("mine"))
+            for name in self.things:
+                if name != actor:
+                    self.compare(name, found.get("yours"))
+        if "any" in found and found["any"] not in self.things.values():
+            self.problems.append(f"nobody has {with_article(found['any'])}")
+        self.last = actor
 
     def who(self, actor):
         """The name behind a name or a pronoun, None if there is none."""
@@ -332,9 +368,28 @@ def check_story(text):
             reader.last = None                                  # nobody knows who acted
         else:
             reader.read(*result)
-    if len(reader.things) < 2:
-        reader.problems.append("the story does not introduce two children")
-    return StoryCheck([(sentence, result is not None) for sentence, result in zip(sentences, parsed)], reader.problems)
+    if not reader.things:
+        reader.problems.append("the story introduces nobody")
+    return StoryCheck([(sentence, result is not None) for sentence, result in zip(sentences, parsed)], reader.problems,
+                      len(reader.things))
+
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #efbbd37a
+def decided(story):
+    """For each character of a story of the grammar 0, or its place (1, 2, ...) in a word that the story so far decides.
+
+    Such are all names and things that come again, and all pronouns.
+    """
+    places, begin = [0] * len(story), 0
+    for sentence in re.split(r"(?<=\.) ", story):
+        kind, match = match_sentence(sentence)
+        for slot in match.re.groupindex:
+            new = kind in ("first", "second") and slot in ("name", "mine")
+            if slot in STORY_SLOTS and not new:
+                for word in re.finditer(r"\w+", match[slot]):
+                    first = begin + match.start(slot) + word.start()
+                    places[first:first + len(word[0])] = range(1, len(word[0]) + 1)
+        begin += len(sentence) + 1
+    return places
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #6c6563af
 def held_out(a, b):
