@@ -522,6 +522,7 @@ def given_cell_deleted(nb):
 @pytest.mark.parametrize("change, says", [
     (lambda nb: None, ""),
     (append("#| export\nmine = {'a': print}\n\n\nclass Mine:\n    def me(self):\n        return [mine for mine in self.me()]"), ""),
+    (append("#| export\nfrom math import *\n\n\ndef half():\n    return pi / 2"), ""),
     (change_of("visible", "#| export\n", "# export\n"),
      "visible is missing in your package, because the cell visible does not begin with #| export. Begin it with the line #| export"),
     (change_of("visible", "#| export\n", "%%time\n#| export\n"), "The cell visible runs in Jupyter, but it is no plain Python"),

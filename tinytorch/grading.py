@@ -238,7 +238,7 @@ class Guard:
         self.library = []
         self.kinds = type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType
         for module in map(importlib.import_module, ("builtins", "math", "numpy", "numpy.linalg", "numpy.random", "numpy.testing")):
-            for name, value in vars(module).items():        # the first four belong to the kernel, which changes them
+            for name, value in vars(module).items():        # but for four that the kernel itself changes
                 if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
                     self.library.append((f"{module.__name__}.{name}", vars(module), name, value))
         shell.ask_exit = self.stay
@@ -525,7 +525,9 @@ def is_exported(cell):
 
 
 def undefined(source):
-    """The names that some code uses and neither defines nor imports."""
+    """The names that some code uses and neither defines nor imports; none if an import * hides what it imports."""
+    if "import *" in source:
+        return set()
     top = symtable.symtable(source, "the package", "exec")
     known, used, tables = {"__file__", "__name__", *dir(builtins)}, set(), [top]
     while tables:
