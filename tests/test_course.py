@@ -551,9 +551,7 @@ def test_what_was_checked_is_in_the_package(workspace, change, says):
     assert len(faults) == bool(says) and all(fault.startswith(says) for fault in faults), faults
 
 
-@pytest.mark.parametrize("lesson", [
-    pytest.param(lesson, marks=pytest.mark.xfail(strict=True, reason="ByteTokenizer.decode imports lesson 08"))
-    if lesson == "05_training" else lesson for lesson in lessons()])
+@pytest.mark.parametrize("lesson", lessons())
 def test_a_solved_lesson_is_checked_without_a_notice(lesson, made, tmp_path):
     """Its own cells put nothing back, and its package holds all that they define."""
     workspace = shutil.copytree(made, tmp_path / "work")

@@ -7,17 +7,15 @@ __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'RE
            'CONTROL', 'USER_DEFINED', 'SHIPPED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo',
            'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config', 'check_settings',
            'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge', 'word_splitter',
-           'BPETokenizer', 'letters_to_bytes', 'TextStream', 'token_id', 'read_tokenizer', 'find_checkpoint',
-           'from_pretrained', 'load_gguf']
+           'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer', 'find_checkpoint', 'from_pretrained',
+           'load_gguf']
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #309a062c
-import codecs
 import functools
 import heapq
 import importlib
 import importlib.util
 import math
-import operator
 import re
 import struct
 from collections.abc import Iterable
@@ -29,6 +27,7 @@ import numpy as np
 import tinytorch
 from ..core.tensor import add_to_class
 from .transformer import Transformer, TransformerConfig
+from ..training.data import Tokenizer
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #e9d72746
 def byte_letters():
@@ -470,7 +469,7 @@ def word_splitter(name):
     return split
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #56a6ff73
-class BPETokenizer:
+class BPETokenizer(Tokenizer):
     """A byte-level BPE tokenizer.
 
     vocabulary: list of str, the tokens by id, in byte letters. merges: list of (left, right), the most important first.
@@ -509,15 +508,6 @@ class BPETokenizer:
                 start = match.end()
         return ids
 
-    def decode(self, ids):
-        """The text of token ids, special ones included; bytes that are not UTF-8 become the sign U+FFFD."""
-        stream = self.text_stream()
-        return stream.feed(ids) + stream.finish()
-
-    def text_stream(self):
-        """A TextStream, for ids that come one after another."""
-        return TextStream(self.token_bytes)
-
 
 def letters_to_bytes(token, to_byte):
     """The bytes of a token in byte letters; a token that is not written in them stands for itself."""
@@ -525,32 +515,6 @@ def letters_to_bytes(token, to_byte):
         return token.translate(to_byte).encode("latin-1")
     except UnicodeEncodeError:
         return token.encode("utf-8")
-
-# %% ../../modules/source/08_pretrained/08_pretrained.ipynb #926b43a0
-class TextStream:
-    """Turns token ids into text as they come, and never yields half a letter.
-
-    token_bytes: list of bytes, by token id. All that was yielded, joined, is `decode` of all ids.
-    """
-
-    def __init__(self, token_bytes):
-        self.token_bytes = token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, ids):
-        """The text that these ids complete; "" while a letter is unfinished. ValueError for an id that is no token."""
-        try:
-            ids = [operator.index(i) for i in ids]          # 1.7 is no index, where int() would make it 1
-        except TypeError:
-            raise ValueError(f"Token ids are a list of whole numbers, but these are {str(ids)[:60]}.") from None
-        wrong = [i for i in ids if not 0 <= i < len(self.token_bytes)]
-        if wrong:
-            raise ValueError(f"Token ids lie in 0..{len(self.token_bytes) - 1}, but one of them is {wrong[0]}.")
-        return self._decoder.decode(b"".join(self.token_bytes[i] for i in ids))
-
-    def finish(self):
-        """What was held back, as U+FFFD if it never became a letter."""
-        return self._decoder.decode(b"", final=True)
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #a2bbb599
 @add_to_class(BPETokenizer)

@@ -3,20 +3,61 @@
 # %% auto #0
 __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', 'NUMBERS', 'LOOKS', 'ONE_ANIMAL', 'MANY_ANIMALS',
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
-           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'EXPRESSIONS', 'GENDER', 'ByteTokenizer', 'with_article', 'counted',
-           'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'parse', 'match_sentence', 'acting',
-           'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum', 'held_out_sums', 'documents',
-           'joined', 'read_text']
+           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'EXPRESSIONS', 'GENDER', 'TextStream', 'Tokenizer', 'ByteTokenizer',
+           'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'parse',
+           'match_sentence', 'acting', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum',
+           'held_out_sums', 'documents', 'joined', 'read_text']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
+import codecs
+import operator
 import random
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #873bd711
+class TextStream:
+    """Turns token ids into text as they come, and never yields half a letter.
+
+    token_bytes: list of bytes, by token id. All that was yielded, joined, is `decode` of all ids.
+    """
+
+    def __init__(self, token_bytes):
+        self.token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, ids):
+        """The text that these ids complete; "" while a letter is unfinished. ValueError for an id that is no token."""
+        try:
+            ids = [operator.index(i) for i in ids]          # 1.7 is no index, where int() would make it 1
+        except TypeError:
+            raise ValueError(f"Token ids are a list of whole numbers, but these are {str(ids)[:60]}.") from None
+        wrong = [i for i in ids if not 0 <= i < len(self.token_bytes)]
+        if wrong:
+            raise ValueError(f"Token ids lie in 0..{len(self.token_bytes) - 1}, but one of them is {wrong[0]}.")
+        return self._decoder.decode(b"".join(self.token_bytes[i] for i in ids))
+
+    def finish(self):
+        """What was held back, as U+FFFD if it never became a letter."""
+        return self._decoder.decode(b"", final=True)
+
+
+class Tokenizer:
+    """What all tokenizers share: the way back from ids to text. `token_bytes` is a list of bytes, by token id."""
+
+    def decode(self, ids):
+        """The text of token ids, special ones included; bytes that are not UTF-8 become the sign U+FFFD."""
+        stream = self.text_stream()
+        return stream.feed(ids) + stream.finish()
+
+    def text_stream(self):
+        """A TextStream, for ids that come one after another."""
+        return TextStream(self.token_bytes)
+
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #e72ffc4d
-class ByteTokenizer:
+class ByteTokenizer(Tokenizer):
     """Every byte of the UTF-8 text is a token; one more id, `eos_id`, begins and ends a text."""
     eos = "<eos>"
     eos_id = 256
@@ -31,16 +72,6 @@ class ByteTokenizer:
             ids.append(self.eos_id)
             ids += part.encode("utf-8")
         return ids
-
-    def decode(self, ids):
-        """The text of token ids, special ones included; bytes that are not UTF-8 become the sign U+FFFD."""
-        stream = self.text_stream()
-        return stream.feed(ids) + stream.finish()
-
-    def text_stream(self):
-        """A TextStream, for ids that come one after another."""
-        from tinytorch.models.pretrained import TextStream      # here: a later module, and only generation needs it
-        return TextStream(self.token_bytes)
 
     def chat(self, messages):
         """Always raises ValueError: a model of bytes has seen no conversations."""
