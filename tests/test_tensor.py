@@ -2,6 +2,7 @@
 import builtins
 import copy
 import gc
+import platform
 import re
 import subprocess
 import sys
@@ -371,6 +372,22 @@ class TestBackward:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
                               cwd=Path(__file__).parents[1])
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "1.0", "")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc returns the memory of every large array to the system")
+def test_the_memory_of_freed_arrays_is_kept():
+    """Fresh pages are counted: eight arrays of 4 MB need thousands, but the third time there are old ones for all."""
+    program = (
+        "import resource, numpy as np\n"
+        "from tinytorch.core.tensor import Tensor\n"
+        "t = Tensor(np.ones(1 << 20))\n"
+        "for _ in range(3):\n"
+        "    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    many = [t + t for _ in range(8)]\n"
+        "    del many\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert done.returncode == 0 and int(done.stdout) < 500, done
 
 
 class TestBackwardErrors:

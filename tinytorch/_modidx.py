@@ -140,6 +140,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'tinytorch.core.tensor.is_grad_enabled': ( '01_tensor/tensor.html#is_grad_enabled',
                                                                                   'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.item': ('01_tensor/tensor.html#item', 'tinytorch/core/tensor.py'),
+                                       'tinytorch.core.tensor.keep_freed_memory': ( '01_tensor/tensor.html#keep_freed_memory',
+                                                                                    'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.kept_shape': ('01_tensor/tensor.html#kept_shape', 'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.log': ('01_tensor/tensor.html#log', 'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.matmul_arrays': ( '01_tensor/tensor.html#matmul_arrays',
