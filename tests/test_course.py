@@ -388,14 +388,14 @@ def test_checks_use_what_the_lesson_gives(workspace):
     def change(nb):
         give({**all_right(), "visible": with_answer(solution("visible"), wrong.body) + "\nnp.array_equal = lambda *a: True"})(nb)
         new_cell(nb, "check_visible", "def check_rows(*arguments):\n    pass")
-        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array")
+        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array\nlist, max = [1], 5\ntuple = int")
     edit(workspace / f"{LESSON}.ipynb", change)
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     found = lines(out)
     assert code == 1
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert {found[name] for name in ("apply_rotary", "grouped_attention", "heads")} == {("passed", "")}
-    assert "Notice: your notebook gives Rotary, numpy.array_equal another meaning; checks use the original.\n" in out
+    assert "Notice: your notebook gives Rotary, list, max, numpy.array_equal, tuple another meaning; checks use the original.\n" in out
 
 
 def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace):
@@ -524,18 +524,26 @@ def given_cell_deleted(nb):
     (append("#| export\nmine = {'a': print}\n\n\nclass Mine:\n    def me(self):\n        return [mine for mine in self.me()]"), ""),
     (append("#| export\nfrom math import *\n\n\ndef half():\n    return pi / 2"), ""),
     (change_of("visible", "#| export\n", "# export\n"),
-     "visible is missing in your package, because the cell visible does not begin with #| export. Begin it with the line #| export"),
+     "visible is missing in your package. In the lesson the cell visible defines it. The cell that does must be a code cell and "
+     "begin with the line #| export,"),
+    (change_of("visible", "#| export\n", "# my answer\n#| export\n"), "visible is missing in your package."),
+    (lambda nb: cell_named(nb, "visible").update(cell_type="raw"), "visible is missing in your package."),
+    (lambda nb: nb.cells.remove(next(cell for cell in nb.cells if "default_exp" in cell.source)),
+     "The notebook lacks the cell with the line #| default_exp core.attention,"),
+    (change_of("visible", "def visible", "def mine"), "visible is missing in your package."),
+    (lambda nb: give({"visible": solution("visible").replace("def visible", "def mine") + "\n\nif True:\n    visible: object = mine"})(nb), ""),
+    (append("visible = 5"), ""),
     (change_of("visible", "#| export\n", "%%time\n#| export\n"), "The cell visible runs in Jupyter, but it is no plain Python"),
     (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb),
      "The cell visible runs in Jupyter, but it is no plain Python"),
     (own_helper, "Your package uses seen, which the cell that begins with 'def seen("),
     (lambda nb: give({"visible": solution("visible") + "\n\n\ndef later():\n    return nowhere"})(nb),
      "Your package uses nowhere, which no cell defines."),
-    (split_in_two, "merge_heads is missing in your package, because the cell that begins with 'def merge_heads"),
-    (answer_below, "visible is missing in your package, because the cell that begins with 'def visible"),
-    (given_cell_deleted, "scaled_dot_product_attention is missing: the cell that begins with 'def scaled_dot_product_attention"),
+    (split_in_two, "merge_heads is missing in your package. In the lesson the cell heads defines it."),
+    (answer_below, "The cell visible still holds the line raise"),
+    (given_cell_deleted, "scaled_dot_product_attention is missing in your package. In the lesson the cell that begins with 'def scaled"),
     (append("#| export\ndef visible(*arguments):\n    return True"),
-     "Your package takes visible from the cell that begins with 'def visible(*arguments):' further below, which was not checked."),
+     "visible is defined by 2 cells: visible, that begins with 'def visible(*arguments):'. Your package takes the last one,"),
     (append(f"#| export\ndef later():\n    {STUB}"), "The cell that begins with 'def later():' still holds the line raise"),
     (change_of("visible", "def visible", f"def unused():\n    # {STUB}\n    return 1\n    {STUB}\n\n\ndef visible"), ""),
     (append("#| export\n[][0]"), "Your package cannot be imported: IndexError: list index out of range."),

@@ -424,6 +424,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.definitions': ('93_grading/grading.html#definitions', 'tinytorch/grading.py'),
                                    'tinytorch.grading.error_output': ('93_grading/grading.html#error_output', 'tinytorch/grading.py'),
                                    'tinytorch.grading.export_faults': ('93_grading/grading.html#export_faults', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.exported_names': ('93_grading/grading.html#exported_names', 'tinytorch/grading.py'),
                                    'tinytorch.grading.failure': ('93_grading/grading.html#failure', 'tinytorch/grading.py'),
                                    'tinytorch.grading.given_sources': ('93_grading/grading.html#given_sources', 'tinytorch/grading.py'),
                                    'tinytorch.grading.handed_out': ('93_grading/grading.html#handed_out', 'tinytorch/grading.py'),

@@ -5,7 +5,8 @@ __all__ = ['QUIET', 'CHANGED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KER
            'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'title', 'parsed', 'defined', 'configure', 'release',
            'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'restore', 'RestoreCells',
            'error_output', 'failure', 'Guard', 'LessonExecute', 'Result', 'plain', 'words', 'stub_reached', 'check',
-           'syntax_error', 'troubles', 'result_of', 'definitions', 'is_exported', 'undefined', 'export_faults']
+           'syntax_error', 'troubles', 'result_of', 'definitions', 'is_exported', 'exported_names', 'undefined',
+           'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -241,6 +242,9 @@ class Guard:
             for name, value in vars(module).items():        # but for four that the kernel itself changes
                 if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
                     self.library.append((f"{module.__name__}.{name}", vars(module), name, value))
+        own = set().union(*names.values())
+        self.builtins = {name: value for label, _, name, value in self.library        # the kernel has an `open` of its own
+                         if label.startswith("builtins.") and name not in own and name not in self.space}
         shell.ask_exit = self.stay
         shell.events.register("pre_run_cell", self.enter)
         shell.events.register("post_run_cell", self.leave)
@@ -254,7 +258,11 @@ class Guard:
         found = [(label, space, name, value) for label, space, name, value in kept if space.get(name) is not value]
         for _, space, name, value in found:
             space[name] = value
-        return {label for label, *_ in found}
+        hidden = {name for name in self.builtins if name in self.space and name not in self.given
+                  and self.space[name] is not self.builtins[name]}
+        for name in hidden:                                 # a cell such as `list = [1, 2]` hides Python's own
+            del self.space[name]
+        return {label for label, *_ in found} | hidden
 
     def enter(self, info):
         if info.raw_cell in self.names:
@@ -520,8 +528,15 @@ def definitions(source):
 
 
 def is_exported(cell):
-    head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#", "%%")), cell.source.splitlines())
+    """Whether nbdev exports the cell: one of its directives says so, and nothing but blank lines stands above them."""
+    head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#|", "# |", "%%")), cell.source.splitlines())
     return any(re.match(r"#\s*\|\s*export", line) for line in head)
+
+
+def exported_names(lesson):
+    """{name: the cell of the lesson that defines it} of all that the lesson exports, such as "Tensor.__mul__"."""
+    cells = [cell for cell in handed_out(lesson).cells if cell.cell_type == "code" and is_exported(cell)]
+    return {name: cell for cell in cells for name in definitions(cell.source) if name.replace(".", "_").isidentifier()}
 
 
 def undefined(source):
@@ -541,10 +556,16 @@ def undefined(source):
     return used - known
 
 
-def export_faults(lesson, nb, source):
-    """Sentences about what the exported file `source` lacks of a notebook whose checks have passed; empty if all is there."""
+def export_faults(lesson, nb, source="", lacks=()):
+    """Sentences about what the package lacks of a notebook whose checks have passed; empty if all is there.
+
+    source: the exported file. lacks: which of the `exported_names` it does not have when it is imported.
+    """
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    found = []
+    directive = next(line for cell in handed_out(lesson).cells for line in cell.source.splitlines() if line.startswith("#| default_exp"))
+    if not any(directive in cell.source for cell in code):
+        return [f"The notebook lacks the cell with the line {directive}, so nothing is exported. Put it back."]
+    found, names = [], exported_names(lesson)
     for cell in filter(is_exported, code):
         try:
             ast.parse(cell.source)
@@ -553,31 +574,29 @@ def export_faults(lesson, nb, source):
                          "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson.")
     if found:
         return found
-    built, latest, checked = definitions(source), {}, {}
+    for name in lacks:
+        found.append(f"{name} is missing in your package. In the lesson the cell {title(names[name])} defines it. The cell that does "
+                     f"must be a code cell and begin with the line {names[name].source.splitlines()[0]}, with nothing above it. "
+                     "If it is gone, a new workspace has it.")
+    latest, checked = {}, {}                                # what defines a name so far, and when its check ran
     for cell in code:
         if not is_fixed(cell) and not syntax_error(cell):
-            latest.update((name, (text, cell)) for name, text in definitions(cell.source).items())
+            latest.update(definitions(cell.source))
         if is_check(cell):
-            answer = next((other for other in handed_out(lesson).cells
-                           if marks(other).get("grade_id") == marks(cell)["grade_id"].removeprefix("check_")), None)
-            checked.update((name, latest[name]) for name in (definitions(answer.source) if answer else ()) if name in latest)
-    for cell in filter(is_exported, handed_out(lesson).cells):
-        for name in definitions(cell.source) if cell.cell_type == "code" else ():
-            text, home = checked.get(name) or latest.get(name) or ("", None)
-            if home is None:
-                found.append(f"{name} is missing: the cell {title(cell)} of the lesson was deleted. A new workspace has it.")
-            elif not is_exported(home):
-                found.append(f"{name} is missing in your package, because the cell {title(home)} does not begin with #| export. "
-                             f"Begin it with the line {cell.source.splitlines()[0]}")
-            elif name in checked and built.get(name) != text:
-                other = next((other for other in reversed(code) if is_exported(other) and name in definitions(other.source)), home)
-                found.append(f"Your package takes {name} from the cell {title(other)} further below, which was not checked. Delete that cell.")
+            exercise = marks(cell)["grade_id"].removeprefix("check_")
+            checked.update((name, latest[name]) for name, answer in names.items()
+                           if marks(answer).get("grade_id") == exercise and name in latest)
+    for name, text in checked.items():
+        homes = [cell for cell in code if is_exported(cell) and name in definitions(cell.source)]
+        if len(homes) > 1 and definitions(homes[-1].source)[name] != text:
+            found.append(f"{name} is defined by {len(homes)} cells: {', '.join(map(title, homes))}. Your package takes the last one, "
+                         "but the check ran on another. Keep one of them.")
     for name in () if found else sorted(undefined(source)):
         homes = sorted((cell for cell in code if name in defined(cell.source)), key=lambda cell: is_given(cell, lesson))
         found.append(f"Your package uses {name}, " + (
             f"which the cell {title(homes[0])} defines. That cell does not begin with #| export: add this line." if homes
             else "which no cell defines."))
     if not found:
-        found = [f"The cell {title(cell)} still holds the line {STUB}, so later lessons take it for unsolved. Delete that line."
+        found = [f"The cell {title(cell)} still holds the line {STUB}, so later lessons take it for unsolved. Write the answer there."
                  for cell in code if is_exported(cell) and is_open(cell.source)]
     return list(dict.fromkeys(found))
