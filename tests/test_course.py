@@ -544,6 +544,8 @@ def given_cell_deleted(nb):
     (given_cell_deleted, "scaled_dot_product_attention is missing in your package. In the lesson the cell that begins with 'def scaled"),
     (append("#| export\ndef visible(*arguments):\n    return True"),
      "visible is defined by 2 cells: visible, that begins with 'def visible(*arguments):'. Your package takes the last one,"),
+    (append("#| export\nquery_chunks = 5"), "query_chunks is defined by 2 cells: "),
+    (lambda nb: (change_of("visible", "#| export\n", "")(nb), append("#| export\nalso = visible")(nb)), "visible is missing in your package."),
     (append(f"#| export\ndef later():\n    {STUB}"), "The cell that begins with 'def later():' still holds the line raise"),
     (change_of("visible", "def visible", f"def unused():\n    # {STUB}\n    return 1\n    {STUB}\n\n\ndef visible"), ""),
     (append("#| export\n[][0]"), "Your package cannot be imported: IndexError: list index out of range."),
@@ -569,6 +571,16 @@ def test_a_solved_lesson_is_checked_without_a_notice(lesson, made, tmp_path):
     code, out, err = tinytorch(workspace, "course", "check", lesson)
     assert (code, err) == (0, "") and "Notice" not in out, out
     assert {line.split()[0] for line in out.splitlines()[:-1]} == {"passed"}
+
+
+def test_an_answer_may_export_a_helper_with_a_name_of_pythons_own(workspace):
+    """It is part of the package, so the checks use it: right here, wrong where it breaks the package."""
+    helper = "#| export\ndef pow(base, exponent):\n    return base * exponent"
+    for extra, state in ((helper, "passed"), ("#| export\nlen = 5", "failed")):
+        shutil.copy(lessons()[LESSON], workspace / f"{LESSON}.ipynb")
+        edit(workspace / f"{LESSON}.ipynb", lambda nb: new_cell(nb, "visible", extra))
+        code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+        assert state in {result for result, _ in lines(out).values()} and code == (state == "failed"), out
 
 
 def test_a_lesson_is_done_when_its_package_is_right_too(workspace):

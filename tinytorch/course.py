@@ -445,7 +445,10 @@ def faults_of_package(workspace, lesson, notebook, broken, table):
     withheld = {name: text for name, text in table.withheld.items() if name != module}
     own = ImportTable({**table.files, module: built}, withheld, {})
     why, lacks = import_fault(module, own, grading.exported_names(lesson))
-    faults = grading.export_faults(lesson, notebook, built.read_text(encoding="utf-8"), lacks)
+    source = built.read_text(encoding="utf-8")
+    if why:                                                 # then only the text can tell what it lacks
+        lacks = [name for name in grading.exported_names(lesson) if name not in grading.definitions(source)]
+    faults = grading.export_faults(lesson, notebook, source, lacks)
     if why and not faults:
         faults = [f"Your package cannot be imported: {grading.plain(why)}. A cell that begins with #| export does this, "
                   "perhaps one below the last check."]

@@ -227,10 +227,10 @@ class Guard:
     """Lives in the student's kernel, and keeps there what a lesson gives, so that its checks find it as it was.
 
     shell: the kernel's IPython shell.
-    names: {source of a given cell: the names that it may define}.
+    names: {source of a given cell: the names that it may define}. exported: names that the student's package defines.
     """
 
-    def __init__(self, shell, names):
+    def __init__(self, shell, names, exported):
         import importlib                        # only the text of this class comes into the kernel
         import types
 
@@ -242,9 +242,8 @@ class Guard:
             for name, value in vars(module).items():        # but for four that the kernel itself changes
                 if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
                     self.library.append((f"{module.__name__}.{name}", vars(module), name, value))
-        own = set().union(*names.values())
-        self.builtins = {name: value for label, _, name, value in self.library        # the kernel has an `open` of its own
-                         if label.startswith("builtins.") and name not in own and name not in self.space}
+        own = set(exported).union(*names.values(), self.space)                  # the kernel has an `open` of its own
+        self.builtins = {name: value for label, _, name, value in self.library if label.startswith("builtins.") and name not in own}
         shell.ask_exit = self.stay
         shell.events.register("pre_run_cell", self.enter)
         shell.events.register("post_run_cell", self.leave)
@@ -328,7 +327,8 @@ class LessonExecute(Execute):
             own = set().union(*(defined(cell.source) for cell in handed_out(lesson).cells if is_exercise(cell)))
             names = {cell.source: sorted(defined(cell.source) - own) for cell in self.nb.cells
                      if cell.cell_type == "code" and is_given(cell, lesson)}
-            start = f"{inspect.getsource(Guard)}\nshell.course_guard = Guard(shell, {names!r})"
+            exported = set().union(*(defined(cell.source) for cell in self.nb.cells if cell.cell_type == "code" and is_exported(cell)))
+            start = f"{inspect.getsource(Guard)}\nshell.course_guard = Guard(shell, {names!r}, {exported!r})"
             self.ask(f"exec({start!r}, {{'shell': get_ipython()}})", "None")
             yield
 
@@ -586,11 +586,11 @@ def export_faults(lesson, nb, source="", lacks=()):
             exercise = marks(cell)["grade_id"].removeprefix("check_")
             checked.update((name, latest[name]) for name, answer in names.items()
                            if marks(answer).get("grade_id") == exercise and name in latest)
-    for name, text in checked.items():
+    for name, answer in names.items():
         homes = [cell for cell in code if is_exported(cell) and name in definitions(cell.source)]
-        if len(homes) > 1 and definitions(homes[-1].source)[name] != text:
+        if len(homes) > 1 and definitions(homes[-1].source)[name] != (checked.get(name) or definitions(answer.source)[name]):
             found.append(f"{name} is defined by {len(homes)} cells: {', '.join(map(title, homes))}. Your package takes the last one, "
-                         "but the check ran on another. Keep one of them.")
+                         "but the checks ran on another. Keep one of them.")
     for name in () if found else sorted(undefined(source)):
         homes = sorted((cell for cell in code if name in defined(cell.source)), key=lambda cell: is_given(cell, lesson))
         found.append(f"Your package uses {name}, " + (
