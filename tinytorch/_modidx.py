@@ -448,6 +448,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.title': ('93_grading/grading.html#title', 'tinytorch/grading.py'),
                                    'tinytorch.grading.troubles': ('93_grading/grading.html#troubles', 'tinytorch/grading.py'),
                                    'tinytorch.grading.undefined': ('93_grading/grading.html#undefined', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.unexportable': ('93_grading/grading.html#unexportable', 'tinytorch/grading.py'),
                                    'tinytorch.grading.without_hidden_tests': ( '93_grading/grading.html#without_hidden_tests',
                                                                                'tinytorch/grading.py'),
                                    'tinytorch.grading.words': ('93_grading/grading.html#words', 'tinytorch/grading.py')},

@@ -439,7 +439,7 @@ def faults_of_package(workspace, lesson, notebook, broken, table):
     grading = need("tinytorch.grading")
     module = next(module for module, name in built_by().items() if name == lesson)
     built = file_of(module, workspace.package)
-    faults = grading.export_faults(lesson, notebook)
+    faults = grading.unexportable(lesson, notebook)
     if faults or lesson in broken:
         return faults or [f"The notebook cannot be exported: {broken[lesson]}"]
     withheld = {name: text for name, text in table.withheld.items() if name != module}

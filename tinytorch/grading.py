@@ -6,7 +6,7 @@ __all__ = ['QUIET', 'CHANGED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KER
            'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'restore', 'RestoreCells',
            'error_output', 'failure', 'Guard', 'LessonExecute', 'Result', 'plain', 'words', 'stub_reached', 'check',
            'syntax_error', 'troubles', 'result_of', 'definitions', 'is_exported', 'exported_names', 'undefined',
-           'export_faults']
+           'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -556,24 +556,29 @@ def undefined(source):
     return used - known
 
 
-def export_faults(lesson, nb, source="", lacks=()):
-    """Sentences about what the package lacks of a notebook whose checks have passed; empty if all is there.
-
-    source: the exported file. lacks: which of the `exported_names` it does not have when it is imported.
-    """
+def unexportable(lesson, nb):
+    """Sentences about why nbdev makes no module of a notebook; empty if nothing prevents it."""
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     directive = next(line for cell in handed_out(lesson).cells for line in cell.source.splitlines() if line.startswith("#| default_exp"))
     if not any(directive in cell.source for cell in code):
         return [f"The notebook lacks the cell with the line {directive}, so nothing is exported. Put it back."]
-    found, names = [], exported_names(lesson)
+    found = []
     for cell in filter(is_exported, code):
         try:
             ast.parse(cell.source)
         except (SyntaxError, ValueError):
             found.append(f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
                          "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson.")
-    if found:
-        return found
+    return found
+
+
+def export_faults(lesson, nb, source, lacks):
+    """Sentences about what the package lacks of a notebook whose checks have passed; empty if all is there.
+
+    source: the exported file. lacks: which of the `exported_names` it does not have when it is imported.
+    """
+    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    found, names = [], exported_names(lesson)
     for name in lacks:
         found.append(f"{name} is missing in your package. In the lesson the cell {title(names[name])} defines it. The cell that does "
                      f"must be a code cell and begin with the line {names[name].source.splitlines()[0]}, with nothing above it. "
