@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tinytorch.core.tensor import Tensor, no_grad
-from tinytorch.generation.kv_cache import (CacheFullError, ExactCache, KVCache, LayerCache, Slots, cache_bytes,
+from tinytorch.generation.kv_cache import (LONG, CacheFullError, ExactCache, KVCache, LayerCache, Slots, cache_bytes,
                                            enable_kv_cache)
 from tinytorch.models.transformer import Transformer, TransformerConfig, generate_naive
 
@@ -521,10 +521,28 @@ def test_the_exact_cache_hands_out_views():
         assert np.shares_memory(first.data, again.data)
 
 
-def test_the_keys_lie_so_that_scores_read_neighbours():
+def test_keys_and_long_values_lie_so_that_products_read_neighbours():
     keys, values = Slots(2, 16, 3, 4).read(9)
     assert keys.shape == values.shape == (2, 3, 9, 4)
     assert keys.strides[2] == keys.itemsize and values.strides[3] == values.itemsize
+    keys, values = Slots(2, LONG, 3, 4).read(9)
+    assert keys.shape == values.shape == (2, 3, 9, 4)
+    assert keys.strides[2] == keys.itemsize and values.strides[2] == values.itemsize
+
+
+def test_a_long_cache_does_what_a_short_one_does(tmp_path):
+    """Its values lie otherwise in memory, which nobody may notice."""
+    seen = []
+    for slots in (SLOTS, LONG):
+        cache = make(max_seq_len=slots)
+        feed(cache, 5, seed=1, positions=[[-1, 0, 1, 2, 3], [0, 1, 2, 3, 4]])
+        cache.trim(1)
+        feed(cache, 2, seed=2)
+        cache.reorder([1, 1])
+        cache.save(tmp_path / "cache")
+        seen.append([snapshot(each) for each in (cache, cache.copy(), KVCache.load(tmp_path / "cache"))])
+    assert seen[0] == seen[1]
+    assert seen[0][0] == seen[0][1] == seen[0][2]
 
 
 def test_positions_and_copies_are_their_own():

@@ -2,11 +2,14 @@
 
 It gives up everything that makes a model readable. The gains of the norms, the scale of the scores and the signs of
 SwiGLU are multiplied into copies of the weights; all results go to buffers that exist before the first token, and so
-do their views; keys lie as (head_dim, tokens); the head is a transposed copy of the embedding table.
+do their views; keys, and the values of long caches, lie as (head_dim, tokens); the head is a transposed copy of the
+embedding table.
 """
 import math
 
 import numpy as np
+
+from tinytorch.generation.kv_cache import LONG
 
 
 def fold(model):
@@ -32,7 +35,8 @@ class PlainNumPy:
         H, Hkv, D, rows = c.num_heads, c.num_kv_heads, c.head_dim, (B,) if B > 1 else ()
         self.B, self.position = B, 0
         self.keys = [np.zeros((B, Hkv, D, slots), np.float32) for _ in self.layers]
-        self.values = [np.zeros((B, Hkv, slots, D), np.float32) for _ in self.layers]
+        self.values = [np.zeros((B, Hkv, slots, D), np.float32) if slots < LONG else
+                       np.zeros((B, Hkv, D, slots), np.float32).swapaxes(2, 3) for _ in self.layers]
         # One token of each row: a single row is a vector, because a product with a vector reads the weights fastest.
         self.x, self.normed, self.y = (np.empty((*rows, c.embed_dim), np.float32) for _ in range(3))
         self.projected = np.empty((*rows, (H + 2 * Hkv) * D), np.float32)
