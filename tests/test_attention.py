@@ -15,7 +15,6 @@ from tinytorch.core.attention import (
     apply_rotary,
     cache_mask,
     grouped_attention,
-    matmul_few_rows,
     merge_heads,
     query_chunks,
     scaled_dot_product_attention,
@@ -294,28 +293,6 @@ def test_visible_refuses_an_empty_window(window):
 
 
 # ----------------------------------------------------------------------------------------------------------- attention
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 9])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("layout", ["K x M", "M x K", "slice of a buffer", "slice of the other", "backwards", "shared"])
-def test_matmul_few_rows_is_the_matrix_product(rows, dtype, layout):
-    """Whatever the number of rows and however the matrices lie in memory; nothing is written to."""
-    a = draw(2, 3, rows, 5, dtype=dtype)
-    b = {
-        "K x M": lambda: draw(2, 3, 5, 7, dtype=dtype),
-        "M x K": lambda: draw(2, 3, 7, 5, dtype=dtype).swapaxes(-1, -2),
-        "slice of a buffer": lambda: draw(2, 3, 9, 7, dtype=dtype)[:, :, :5],
-        "slice of the other": lambda: draw(2, 3, 5, 9, dtype=dtype)[..., :7],
-        "backwards": lambda: draw(2, 3, 5, 7, dtype=dtype)[..., ::-1],
-        "shared": lambda: draw(2, 1, 5, 7, dtype=dtype),
-    }[layout]()
-    before = a.copy(), b.copy()
-    product = matmul_few_rows(a, b)
-    assert product.shape == (2, 3, rows, 7) and product.dtype == dtype
-    np.testing.assert_allclose(product, np.einsum("bhnk,bhkm->bhnm", a, np.broadcast_to(b, (2, 3, 5, 7))), atol=1e-5)
-    np.testing.assert_array_equal(a, before[0])
-    np.testing.assert_array_equal(b, before[1])
 
 
 @HEADS

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tinytorch.core.layers import (Embedding, Linear, Module, RMSNorm, check_ids, cross_entropy, embedding, linear,
-                                   normal, rms_norm, silu, softmax, swiglu)
+                                   matmul_few_rows, normal, rms_norm, silu, softmax, swiglu)
 from tinytorch.core.tensor import Tensor, check_gradients, no_grad
 
 INF = np.inf
@@ -295,6 +295,29 @@ def test_rms_norm_of_one_vector_equals_it_in_a_batch():
     together = rms_norm(x, weight).data
     for i in range(3):
         np.testing.assert_allclose(rms_norm(Tensor(x.data[i:i + 1]), weight).data[0], together[i], rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", ["K x M", "M x K", "slice of a buffer", "slice of the other", "backwards", "shared"])
+def test_matmul_few_rows_is_the_matrix_product(rows, dtype, layout):
+    """Whatever the number of rows and however the matrices lie in memory; nothing is written to."""
+    a = draw(2, 3, rows, 5).astype(dtype)
+    b = {
+        "K x M": draw(2, 3, 5, 7).astype(dtype),
+        "M x K": draw(2, 3, 7, 5).astype(dtype).swapaxes(-1, -2),
+        "slice of a buffer": draw(2, 3, 9, 7).astype(dtype)[:, :, :5],
+        "slice of the other": draw(2, 3, 5, 9).astype(dtype)[..., :7],
+        "backwards": draw(2, 3, 5, 7).astype(dtype)[..., ::-1],
+        "shared": draw(2, 1, 5, 7).astype(dtype),
+    }[layout]
+    before = a.copy(), b.copy()
+    product = matmul_few_rows(a, b)
+    assert product.shape == (2, 3, rows, 7) and product.dtype == dtype
+    np.testing.assert_allclose(product, np.einsum("bhnk,bhkm->bhnm", a, np.broadcast_to(b, (2, 3, 5, 7))), atol=1e-5)
+    np.testing.assert_array_equal(a, before[0])
+    np.testing.assert_array_equal(b, before[1])
+    np.testing.assert_allclose(matmul_few_rows(a[1, 2], b[1, -1]), product[1, 2], rtol=1e-5)        # two plain matrices
 
 
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (1, 1, 4), (3, 4), (3, 2, 4), (2, 1, 3, 4)])
