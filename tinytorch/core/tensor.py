@@ -10,6 +10,7 @@ import abc
 import builtins
 import contextlib
 import copy
+import ctypes
 import numbers
 import threading
 
@@ -175,13 +176,16 @@ def as_tensor(value, like):
 
 # %% ../../modules/source/01_tensor/01_tensor.ipynb #20960ba8
 def keep_freed_memory():
-    """Let the C library keep the memory of freed arrays for the next ones.
+    """Let the C library keep the memory of freed arrays, up to 512 MB of it, for the next ones.
 
-    This is about glibc, the C library of most Linux systems. When a block is freed that lay apart from the others, its size
-    becomes the limit below which blocks no longer lie apart, and twice its size the most that is kept; sizes above 32 MB
-    change nothing (mallopt(3), M_MMAP_THRESHOLD). With other C libraries the call does nothing.
+    This is about glibc, the C library of most Linux systems (mallopt(3)). With other C libraries the call does nothing.
     """
-    np.empty((32 << 20) - (64 << 10), np.uint8)                 # forgotten at once
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):                # another C library, or no Unix
+        return
+    mallopt(-3, 32 << 20)                                       # M_MMAP_THRESHOLD: smaller blocks do not lie apart
+    mallopt(-1, 512 << 20)                                      # M_TRIM_THRESHOLD: what is freed and kept
 
 keep_freed_memory()
 
