@@ -296,9 +296,8 @@ def normal(shape, std, rng=None):
     """A parameter (a float32 Tensor that requires a gradient) drawn from the normal distribution of deviation `std`.
 
     rng: a numpy Generator; None makes a fresh one. Every random weight of the library is drawn here, and the only
-    method used is `rng.normal(0.0, std, shape)`. So whoever is about to load weights anyway can pass a Generator
-    whose `normal` returns `np.zeros(shape, np.float32)`: these zeros are taken over as they are, never touched, and
-    the operating system gives them no memory.
+    method used is `rng.normal(0.0, std, shape)`. What it returns is taken over as it is where it is float32 already.
+    So whoever is about to load weights anyway can pass a Generator that draws nothing (lesson 08).
     """
     rng = np.random.default_rng() if rng is None else rng
     return Tensor(rng.normal(0.0, std, shape).astype(np.float32, copy=False), requires_grad=True)
