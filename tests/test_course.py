@@ -24,7 +24,7 @@ from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.cli import main
 from tinytorch.course import STUB, Workspace, built_by, faults_of_package, import_table, is_open, lessons, write_package
-from tinytorch.grading import handed_out, restore
+from tinytorch.grading import EDITED, handed_out, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -382,28 +382,38 @@ def test_to_do_means_that_the_stub_ended_the_check(workspace):
 
 
 def test_checks_use_what_the_lesson_gives(workspace):
-    """Although cells of the student use its names for something else, and an answer replaces functions of NumPy."""
+    """Although cells of the student use its names or those of exercises for something else, and patch functions of others."""
     wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")
+    passes = "lambda *a, **k: True"
 
     def change(nb):
-        give({**all_right(), "visible": with_answer(solution("visible"), wrong.body) + "\nnp.array_equal = lambda *a: True"})(nb)
+        give({**all_right(), "visible": with_answer(solution("visible"), wrong.body) + f"\nnp.array_equal = {passes}"})(nb)
         new_cell(nb, "check_visible", "def check_rows(*arguments):\n    pass")
-        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array\nlist, max = [1], 5\ntuple = int")
+        new_cell(nb, "check_visible", f"np.array_equal.__wrapped__.__code__ = check_gradients.__code__ = ({passes}).__code__")
+        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array\nlist, max = [1], 5\ntuple = apply_rotary = int")
+        new_cell(nb, "heads", "import builtins\nbuiltins.len = 3")
+        next(cell for cell in nb.cells if "def query_chunks" in cell.source).source = "#| export\nquery_chunks = mine = 5"
     edit(workspace / f"{LESSON}.ipynb", change)
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     found = lines(out)
     assert code == 1
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert {found[name] for name in ("apply_rotary", "grouped_attention", "heads")} == {("passed", "")}
-    assert "Notice: your notebook gives Rotary, list, max, numpy.array_equal, tuple another meaning; checks use the original.\n" in out
+    assert found["attention"][0] == "failed" and "int" not in found["attention"][1]
+    assert ("Notice: your notebook gives Rotary, apply_rotary, builtins.len, check_gradients, list, max, numpy.array_equal, tuple "
+            "another meaning; checks use the original.\n") in out
+    assert "Notice: the cell that begins with 'QUERY_CHUNK = 64 " in out and EDITED in out
 
 
-def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace):
-    answer = solution("visible").replace(f"### {L.BEGIN}", "np.allclose = np.array_equal = lambda *a, **k: True", 1)
+@pytest.mark.parametrize("change, names", [
+    ("np.allclose = np.array_equal = lambda *a, **k: True", "numpy.allclose, numpy.array_equal"),
+    ("np.allclose.__wrapped__.__code__ = check_gradients.__code__ = (lambda *a, **k: True).__code__", "check_gradients, numpy.allclose")])
+def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace, change, names):
+    answer = solution("visible").replace(f"### {L.BEGIN}", change, 1)
     edit(workspace / f"{LESSON}.ipynb", give({**all_right(), "visible": answer}))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     assert code == 1
-    assert lines(out)["visible"] == ("failed", "While the check ran, numpy.allclose, numpy.array_equal was replaced.")
+    assert lines(out)["visible"] == ("failed", f"While the check ran, {names} was replaced.")
 
 
 def test_a_cell_that_calls_exit_is_named(workspace):
@@ -436,23 +446,27 @@ def test_messages_are_short_and_hold_no_escape_codes(workspace):
     assert out.replace("\n", "").isprintable()
 
 
-def test_an_exercise_without_its_cell_and_a_check_above_its_exercise(workspace):
+def test_an_exercise_without_its_cells_and_a_check_above_its_exercise(workspace):
     def change(nb):
-        give(all_right())(nb)
+        give({**all_right(), "heads": "try:\n    import tinytorch.core as core\n    split_heads = core.attention.split_heads\n"
+              "except ImportError:\n    split_heads = None"})(nb)
         nb.cells.remove(cell_named(nb, "apply_rotary"))
+        nb.cells.remove(cell_named(nb, "check_apply_rotary"))
         nb.cells.insert(0, nb.cells.pop(nb.cells.index(cell_named(nb, "check_visible"))))
     edit(workspace / f"{LESSON}.ipynb", change)
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     found = lines(out)
     assert code == 1 and found["visible"] == found["grouped_attention"] == ("passed", "")
-    assert found["apply_rotary"][0] == "deleted" and "lacks the cell of this exercise" in found["apply_rotary"][1]
+    assert found["apply_rotary"][0] == "deleted" and "lacks this check and the cell of its exercise" in found["apply_rotary"][1]
+    assert found["heads"] == ("failed", "TypeError: 'NoneType' object is not callable")
+    assert f"Notice: {LESSON} builds tinytorch.core.attention itself: its checks look at" in out      # why the import failed
     assert "Notice: the cell check_visible stood above a cell that it needs; it was run below that.\n" in out
 
 
 def test_an_answer_cannot_be_imported(workspace):
     edit(workspace / f"{LESSON}.ipynb", give({
         **all_right(),
-        "apply_rotary": "from tinytorch.core.attention import apply_rotary",
+        "apply_rotary": "from tinytorch import core\napply_rotary = core.attention.apply_rotary",
         "visible": "from tinytorch.models.transformer import visible"}))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     found = lines(out)
@@ -499,8 +513,8 @@ def change_of(name, old, new):
 
 def own_helper(nb):
     """The exercise uses a function from a cell that is not exported."""
-    give({"visible": "#| export\ndef visible(*arguments, **options):\n    return seen(*arguments, **options)"})(nb)
-    new_cell(nb, "visible", solution("visible").replace("#| export\n", "").replace("def visible", "def seen"))
+    give({"visible": "#| export\ndef visible(*arguments, **options):\n    return seen_from(*arguments, **options)"})(nb)
+    new_cell(nb, "visible", solution("visible").replace("#| export\n", "").replace("def visible", "def seen_from"))
 
 
 def split_in_two(nb):
@@ -510,55 +524,54 @@ def split_in_two(nb):
     split_cell(nb, "heads", "def merge_heads" + second)
 
 
-def answer_below(nb):
-    give({"visible": f"#| export\ndef visible(query_positions, key_positions, window=None, sinks=0):\n    {STUB}"})(nb)
-    new_cell(nb, "check_visible", solution("visible").replace("#| export\n", ""))
-
-
 def given_cell_deleted(nb):
     nb.cells.remove(next(cell for cell in nb.cells if "def scaled_dot_product_attention" in cell.source))
 
 
+def several(*changes):
+    return lambda nb: [change(nb) for change in changes]
+
+
+LACKS = "AttributeError: module 'tinytorch.core.attention' has no attribute '{}'. In the lesson the cell {} defines it. The cell that does must"
+NO_PYTHON = "The cell visible runs in Jupyter, but it is no plain Python"
+SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['split_heads'] = 5"
+
+
 @pytest.mark.parametrize("change, says", [
-    (lambda nb: None, ""),
-    (append("#| export\nmine = {'a': print}\n\n\nclass Mine:\n    def me(self):\n        return [mine for mine in self.me()]"), ""),
-    (append("#| export\nfrom math import *\n\n\ndef half():\n    return pi / 2"), ""),
-    (change_of("visible", "#| export\n", "# export\n"),
-     "visible is missing in your package. In the lesson the cell visible defines it. The cell that does must be a code cell and "
-     "begin with the line #| export,"),
-    (change_of("visible", "#| export\n", "# my answer\n#| export\n"), "visible is missing in your package."),
-    (lambda nb: cell_named(nb, "visible").update(cell_type="raw"), "visible is missing in your package."),
+    (several(append("#| export\nmine = {'a': print}\n\n\nclass Mine:\n    def me(self):\n        return [mine for mine in self.me()]"),
+             append("#| export\nfrom math import *\n\n\ndef half():\n    return pi / 2"), append("visible = 5"),
+             lambda nb: give({"visible": solution("visible").replace("def visible", "def mine") + "\n\nif True:\n    visible: object = mine"})(nb),
+             change_of("heads", "def split_heads", f"def unused():\n    # {STUB}\n    return 1\n    {STUB}\n\n\ndef split_heads")), []),
+    (several(change_of("apply_rotary", "#| export\n", "# export\n"), change_of("visible", "#| export\n", "# my answer\n#| export\n"),
+             lambda nb: cell_named(nb, "grouped_attention").update(cell_type="raw"), given_cell_deleted, split_in_two),
+     [LACKS.format("apply_rotary", "apply_rotary"), LACKS.format("visible", "visible"), LACKS.format("grouped_attention", "grouped_attention"),
+      LACKS.format("scaled_dot_product_attention", "that begins with 'def scaled_dot_product_attention(query, key, value, mask=Non'"),
+      LACKS.format("merge_heads", "heads")]),
+    (several(own_helper, change_of("heads", f"### {L.BEGIN}", "math.pi")),
+     ["visible: NameError: name 'seen_from' is not defined", "heads: NameError: name 'math' is not", "attention: NameError: name 'math' is not",
+      "The cell that begins with 'import math' defines math, but it does not begin with #| export: do that in your own cell too.",
+      "The cell that begins with 'def seen_from(query_positions, key_positions, window=None, s' defines seen_from, but it does not begin "
+      "with #| export: add this line."]),
+    (append(SECOND), ["visible: 2 queries and 4 keys must give (1, 2, 4), but gave ().", "heads: TypeError: 'int' object", "attention: ",
+                      "visible is defined by more than one cell: visible, that begins with 'def visible(*arguments):'. Your package takes"]),
+    (append("#| export\n[][0]"), ["Your package cannot be imported: IndexError: list index out of range."]),
+    (append(f"#| export\ndef later():\n    {STUB}"), ["The cell that begins with 'def later():' still holds the line raise"]),
+    (change_of("visible", "#| export\n", "%%time\n#| export\n"), [NO_PYTHON]),
+    (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb), [NO_PYTHON]),
     (lambda nb: nb.cells.remove(next(cell for cell in nb.cells if "default_exp" in cell.source)),
-     "The notebook lacks the cell with the line #| default_exp core.attention,"),
-    (change_of("visible", "def visible", "def mine"), "visible is missing in your package."),
-    (lambda nb: give({"visible": solution("visible").replace("def visible", "def mine") + "\n\nif True:\n    visible: object = mine"})(nb), ""),
-    (append("visible = 5"), ""),
-    (change_of("visible", "#| export\n", "%%time\n#| export\n"), "The cell visible runs in Jupyter, but it is no plain Python"),
-    (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb),
-     "The cell visible runs in Jupyter, but it is no plain Python"),
-    (own_helper, "Your package uses seen, which the cell that begins with 'def seen("),
-    (lambda nb: give({"visible": solution("visible") + "\n\n\ndef later():\n    return nowhere"})(nb),
-     "Your package uses nowhere, which no cell defines."),
-    (split_in_two, "merge_heads is missing in your package. In the lesson the cell heads defines it."),
-    (answer_below, "The cell visible still holds the line raise"),
-    (given_cell_deleted, "scaled_dot_product_attention is missing in your package. In the lesson the cell that begins with 'def scaled"),
-    (append("#| export\ndef visible(*arguments):\n    return True"),
-     "visible is defined by 2 cells: visible, that begins with 'def visible(*arguments):'. Your package takes the last one,"),
-    (append("#| export\nquery_chunks = 5"), "query_chunks is defined by 2 cells: "),
-    (lambda nb: (change_of("visible", "#| export\n", "")(nb), append("#| export\nalso = visible")(nb)), "visible is missing in your package."),
-    (append(f"#| export\ndef later():\n    {STUB}"), "The cell that begins with 'def later():' still holds the line raise"),
-    (change_of("visible", "def visible", f"def unused():\n    # {STUB}\n    return 1\n    {STUB}\n\n\ndef visible"), ""),
-    (append("#| export\n[][0]"), "Your package cannot be imported: IndexError: list index out of range."),
-], ids=lambda value: value.partition(",")[0][:40] if isinstance(value, str) else "")
-def test_what_was_checked_is_in_the_package(workspace, change, says):
-    """Without running the checks, which would pass in each case."""
+     ["The notebook cannot be exported: it lacks the cell with the line #| default_exp core.attention."]),
+], ids=["other ways", "missing", "not exported", "second", "import", "stub", "magic cell", "magic", "no module"])
+def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
+    """Without running the checks in the notebook, which would pass in each case."""
     own, path = Workspace(workspace), workspace / f"{LESSON}.ipynb"
     shutil.copy(lessons()[LESSON], path)
     edit(path, change)
     nb = L.read(path)
     restore(nb, handed_out(LESSON))
-    faults = faults_of_package(own, LESSON, nb, own.export(), import_table(LESSON, workspace / "tinytorch"))
-    assert len(faults) == bool(says) and all(fault.startswith(says) for fault in faults), faults
+    why = own.export().get(LESSON)
+    assert not [warning for warning in recwarn if "default_exp" in str(warning.message)]
+    faults = faults_of_package(own, LESSON, nb, why, import_table(LESSON, workspace / "tinytorch"), 60, lambda done, total: None)
+    assert len(faults) == len(says) and all(map(str.startswith, faults, says)), faults
 
 
 @pytest.mark.parametrize("lesson", lessons())
@@ -590,7 +603,8 @@ def test_a_lesson_is_done_when_its_package_is_right_too(workspace):
     edit(workspace / f"{LESSON}.ipynb", change)
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     assert code == 1
-    assert f"\n{LESSON}: 5 of 5 checks passed, but your package lacks what they checked\n    visible is missing" in out
+    assert f"\n{LESSON}: 5 of 5 checks passed in the notebook, but not in your package\n" in out
+    assert "\n    " + LACKS.format("visible", "visible") in out
     _, out, _ = tinytorch(workspace, "course", "status")
     assert "passed, not in your package  5 of 5" in out and out.endswith("0 of 8 lessons are done by you, 2 solved for you.\n")
     _, out, _ = tinytorch(workspace, "course", "check", "04")

@@ -19,7 +19,7 @@ from tests import lessons as L
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
-from tinytorch.grading import COPIED, DELETED, handed_out, restore
+from tinytorch.grading import COPIED, DELETED, EDITED, handed_out, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -242,7 +242,24 @@ def test_the_cells_of_a_lesson_are_put_in_order():
         assert set(found.values()) == {DELETED} and graded_ids(nb) == fixed
 
     found, nb = after(lambda nb: nb.cells.clear())
-    assert set(found) == set(fixed) and graded_ids(nb) == fixed
+    assert set(found.values()) == {DELETED} and set(fixed) <= set(found) and graded_ids(nb) == fixed
+
+    def change_given(nb):
+        """Changed, deleted, of another type, and above what stood before it."""
+        module, embedding, silu, import_math = (
+            next(cell for cell in nb.cells if text in cell.source) for text in ("class Module:", "def embedding", "def silu", "import math"))
+        module.source += "\nimport json"
+        nb.cells.remove(embedding)
+        silu.cell_type = "raw"
+        nb.cells.insert(0, nb.cells.pop(nb.cells.index(import_math)))
+    found, nb = after(change_given)
+    assert found == {"that begins with 'def silu(x):'": EDITED, "that begins with 'def embedding(weight, ids):'": DELETED,
+                     "that begins with 'class Module:'": EDITED}
+    texts = [cell.source for cell in nb.cells if cell.cell_type == "code"]
+    wanted = [cell.source for cell in original.cells if cell.cell_type == "code"]
+    edited = next(text for text in texts if text.endswith("import json"))
+    assert texts[texts.index(edited) + 1] + "\nimport json" == edited
+    assert sorted(texts) == sorted([edited, *wanted])
 
 
 def nbgrader(folder, *arguments):
