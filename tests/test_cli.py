@@ -259,10 +259,18 @@ def command(*arguments, **options):
                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
+@pytest.fixture
+def ctrl_c():
+    """Children heed Ctrl-C, also where a shell that ignores it has started the tests, as a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
 @pytest.mark.parametrize("arguments, sign", [(["generate", PROMPT, "--max-new-tokens", "50000", "--no-cache"], b""),
                                              (["demo", "--max-new-tokens", "50000"], b"without cache")])
-def test_ctrl_c_ends_politely(long_path, arguments, sign):
+def test_ctrl_c_ends_politely(ctrl_c, long_path, arguments, sign):
     """Sent as soon as it writes; to a terminal, where the race is shown while it runs."""
     ours, theirs = os.openpty()
     with command(*arguments, "--model", long_path, stdout=theirs, env={**os.environ, "TERM": "xterm"}) as process:
@@ -282,7 +290,7 @@ def test_ctrl_c_ends_politely(long_path, arguments, sign):
 
 
 @pytest.mark.parametrize("library", ["numpy._core.multiarray", "typer"])
-def test_ctrl_c_while_it_is_still_importing(library):
+def test_ctrl_c_while_it_is_still_importing(ctrl_c, library):
     """The command begins in a small module. NumPy would make an ImportError of an interrupt in the middle of its import."""
     code = f"""
 import signal, sys
