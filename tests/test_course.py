@@ -460,7 +460,7 @@ def test_an_exercise_without_its_cells_and_a_check_above_its_exercise(workspace)
     assert found["apply_rotary"][0] == "deleted" and "lacks this check and the cell of its exercise" in found["apply_rotary"][1]
     assert found["heads"] == ("failed", "TypeError: 'NoneType' object is not callable")
     assert f"Notice: {LESSON} builds tinytorch.core.attention itself: its checks look at" in out      # why the import failed
-    assert "Notice: the cell check_visible stood above a cell that it needs; it was run below that.\n" in out
+    assert "Notice: the cell check_visible stood at another place; it was run where the lesson has it.\n" in out
 
 
 def test_an_answer_cannot_be_imported(workspace):

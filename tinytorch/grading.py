@@ -154,64 +154,54 @@ def without_hidden_tests(source):
 CHANGED = "was changed; the original stands in its place"
 EDITED = "was changed; the original ran behind it, and the checks use that"
 DELETED = "was deleted; the original stands in its place"
-MOVED = "stood above a cell that it needs; it was run below that"
+MOVED = "stood at another place; it was run where the lesson has it"
 COPIED = "is in the notebook more than once; one of them counts, the others ran as plain cells"
 
 
 def restore(nb, original):
     """Put the cells of `original` in order in `nb`. Returns what had happened: {name: CHANGED, EDITED, DELETED, MOVED or COPIED}.
 
-    Locked cells are put back, behind the cell of the lesson before them if they are missing or stand above it. So are the
-    other given cells that the checks may use; one that was changed stays above its original. All cells with marks get
-    their metadata back: a tag or another type would keep a check from running. Of several copies, the first one behind the
-    cell of the lesson before it counts. The others become plain cells, and so does what has another lesson's marks.
-    A note for the reader is put in front of each cell to which something happened.
+    Locked cells are put back, and so are the other given cells that the checks may use; one of these that was changed
+    stays above its original. All cells with marks get their metadata back: a tag or another type would keep a check from
+    running. Of several copies, the first one behind the cell of the lesson before it counts. The others become plain cells,
+    and so does what has another lesson's marks. A note for the reader is put in front of each cell to which something happened.
     """
     names = {marks(cell)["grade_id"] for cell in original.cells if marks(cell)}
     last = max(index for index, cell in enumerate(original.cells) if is_check(cell))
-    ours, place = {}, 0         # {id() of a cell of the lesson: its name and what happened}; where a missing one goes
+    ours, place = {}, 0         # {id() of a cell of the lesson: its name and what happened}; behind the cells that are in order
 
-    def put(cell, old, name, what):
-        nonlocal place
-        cell["id"] = old.get("id", cell["id"])
-        nb.cells.insert(place, cell)
-        ours[id(cell)] = name, what
-        place += 1
-
-    def copies(name):
-        return [index for index, other in enumerate(nb.cells) if marks(other).get("grade_id") == name]
+    def found(wanted):
+        return [index for index, cell in enumerate(nb.cells) if wanted(cell)]
 
     for number, cell in enumerate(original.cells):
-        name, fresh, new = marks(cell).get("grade_id"), copy.deepcopy(cell), nbformat.v4.new_code_cell()
-        if name is None:
-            if cell.cell_type == "code" and number < last and not is_measuring(cell):
-                following = next(marks(other)["grade_id"] for other in original.cells[number:] if marks(other))
-                end = next((index for index in copies(following) if index >= place), len(nb.cells))
-                above = nb.cells[:end]
-                same = [index for index, other in enumerate(above) if other.cell_type == "code"
-                        and other.source == cell.source and not is_measuring(other)]
-                old = same or [index for index, other in enumerate(above) if other.get("id") == cell.get("id")]
-                place = max([place, *(index + 1 for index in old)])
-                if not same:
-                    put(fresh, new, title(cell), EDITED if old else DELETED)
+        name = marks(cell).get("grade_id")
+        plain, answer = name is None, marks(cell) and not is_fixed(cell)
+        if plain and (cell.cell_type != "code" or number > last or is_measuring(cell)):
             continue
-        if not (copies(name) or is_fixed(cell)):
-            continue
-        what = None
-        if found := copies(name):
-            behind = [index for index in found if index >= place]
-            old = nb.cells.pop((behind or found)[0])
-            if behind or not is_fixed(cell):
-                place = (behind or found)[0]
-            else:
-                place, what = place - 1, MOVED
-            if not is_fixed(cell):
+        copies = found(lambda other: other.cell_type == "code" and other.source == cell.source and not is_measuring(other) if plain
+                       else marks(other).get("grade_id") == name)
+        following = [marks(other)["grade_id"] for other in original.cells[number + 1:] if is_exercise(other)][:1]
+        end = next((index for index in found(lambda other: marks(other).get("grade_id") in following) if index >= place), len(nb.cells))
+        there = [index for index in copies if (plain or place <= index) and index < end]
+        edited = found(lambda other: other.get("id") == cell.get("id")) if plain else []
+        fresh, old, what = copy.deepcopy(cell), nbformat.v4.new_code_cell(), None
+        if copies:
+            at = (there or copies)[0]
+            old = nb.cells.pop(at)
+            if answer:
                 fresh.update((key, old[key]) for key in ("source", "attachments") if key in old)
+            elif not there:
+                at, what = place - (at < place), MOVED
             elif (old.cell_type, without_hidden_tests(old.source)) != (cell.cell_type, without_hidden_tests(cell.source)):
                 what = CHANGED
+        elif answer:
+            continue
         else:
-            old, what = new, DELETED
-        put(fresh, old, name, what)
+            at, what = (max(place, edited[0] + 1), EDITED) if edited else (place, DELETED)
+        fresh["id"] = old.get("id", fresh["id"])
+        nb.cells.insert(at, fresh)
+        ours[id(fresh)] = name or title(cell), what
+        place = max(place, at + 1) if plain else at + 1
     happened, cells = {}, []
     for cell in nb.cells:
         name, what = ours.get(id(cell), (marks(cell).get("grade_id"), None))
