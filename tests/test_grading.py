@@ -142,7 +142,8 @@ while True:
     group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(exercise_cell(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
 
     def same_names(nb):
-        """Cells of one's own that use the names of the lesson's helpers."""
+        """Cells of one's own that use the names of the lesson's helpers, and a given cell that was changed."""
+        next(cell for cell in nb.cells if "def results(tensor)" in cell.source).source = "def results(tensor):\n    return []"
         names = {node.name for node in ast.parse(exercise_cell(nb, "check_tools").source).body if isinstance(node, ast.FunctionDef)}
         cell = nbformat.v4.new_code_cell("\n".join(f"def {name}(*arguments):\n    return 0" for name in sorted(names)))
         nb.cells.insert(nb.cells.index(exercise_cell(nb, "softmax")), cell)

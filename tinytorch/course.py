@@ -273,9 +273,9 @@ Each notebook here is a lesson. You fill in the exercises, and the notebooks bec
    exercise may have several such lines. The cell below it is its self-check: run it. It prints one line when your answer
    is right; otherwise it says what it expected, what came, and which mistake usually does that.
 3. Save the notebook and run `tinytorch course check {number}` in this folder. It runs all checks of the lesson in a fresh
-   kernel, so that nothing depends on the order in which you ran the cells. It also looks whether your package holds what
-   was checked: a cell is in the package if it begins with `#| export` or `#| exporti`. Leave these lines where they are, and
-   begin a cell of your own with `#| export` if an answer needs it.
+   kernel, so that nothing depends on the order in which you ran the cells. When all have passed, it runs them once more on
+   your package: a cell is in the package if it begins with `#| export` or `#| exporti`. Leave these lines where they are,
+   and begin a cell of your own with `#| export` if an answer needs it.
 4. Run `nbdev_export` in this folder. It writes your code into the folder `tinytorch`, from where the later lessons import
    it. (`tinytorch course check` has done it already.) If another notebook is open, restart its kernel to see the new code.
 
