@@ -38,10 +38,10 @@ def test_no_held_out_sum_is_in_the_data():
         assert "=" not in ByteTokenizer().decode(ids)
 
 
-SHORT = [Stage(2, length=160, stories=("one child", 2), decided=("one child", 3), letters=1, sums=0),
-         Stage(4, length=256, stories=("all", 4), decided=("whose", 5), letters=2, sums=6),
-         Stage(8, length=200, stories=("all", 1), decided=("whose", 2), letters=99, sums=4),
-         Stage(9, length=200, stories=("all", 3), decided=("whose", 0), letters=99, sums=2)]
+SHORT = [Stage(2, length=160, stories=("one child", 2), decided=[("one child", 3)], letters=1, sums=0),
+         Stage(4, length=256, stories=("all", 4), decided=[("whose", 5)], letters=2, sums=6),
+         Stage(8, length=200, stories=("all", 0), decided=[("whose", 2), ("halves", 1)], letters=99, sums=4),
+         Stage(9, length=200, stories=("all", 3), decided=[], letters=99, sums=2)]
 
 
 def test_the_stages_of_the_training():
@@ -49,11 +49,11 @@ def test_the_stages_of_the_training():
     data, decode = TinyData(stories=60, sums=300, stages=SHORT), ByteTokenizer().decode
     for step, shapes, bare in ((0, [(2, 160), (3, 160)], None), (1, [(2, 160), (3, 160)], None),
                                (2, [(4, 256), (5, 256), (6, 12)], 0), (3, [(4, 256), (5, 256), (6, 12)], 0),
-                               (4, [(1, 200), (2, 200), (4, 12)], 2), (7, [(1, 200), (2, 200), (4, 12)], 2), (8, [(3, 200), (2, 12)], 1)):
+                               (4, [(2, 200), (1, 200), (4, 12)], 2), (7, [(2, 200), (1, 200), (4, 12)], 2), (8, [(3, 200), (2, 12)], 1)):
         batches = data.batches(np.random.default_rng(step), step)
         assert [inputs.shape for inputs, _ in batches] == [targets.shape for _, targets in batches] == shapes
-        inputs, targets = batches[0]
-        assert (targets[:, :-1] == inputs[:, 1:]).all()                     # in stories everything counts
+        inputs, targets = batches[0]                                        # in stories everything counts
+        assert (targets[:, :-1] == inputs[:, 1:]).all() == (step not in (4, 7))
         if bare is None:
             continue
         inputs, targets = batches[-1]
@@ -73,16 +73,16 @@ def test_the_kinds_of_stories():
         children[kind] = {check.children for check in checks}
         sentences[kind] = {len(check.sentences) for check in checks}
         assert all(ids[start] == 256 or ids[start - 1] == 256 for start in starts)
-    assert children == {"one child": {1}, "all": {1, 2}, "whose": {2}}
-    assert sentences == {"one child": {4, 5, 6}, "all": {4, 5, 6, 7}, "whose": {7}}
+    assert children == {"one child": {1}, "all": {1, 2}, "whose": {2}, "halves": {2}}
+    assert sentences == {"one child": {4, 5, 6}, "all": {4, 5, 6, 7}, "whose": {7}, "halves": {7}}
     middle = [re.split(r"(?<=\.) ", text)[2:-1] for text in decode(data.stories["whose"][0]).split("<eos>")[1:-1]]
     assert all(re.search("|".join(THINGS), sentence) for sentences in middle for sentence in sentences)
 
 
-@pytest.mark.parametrize("step, letters", [(0, 1), (2, 2), (4, 99)])
-def test_of_decided_rows_only_what_the_story_decides_counts(step, letters):
+@pytest.mark.parametrize("step, batch, letters", [(0, 1, 1), (2, 1, 2), (4, 0, 99), (4, 1, 99)])
+def test_of_decided_rows_only_what_the_story_decides_counts(step, batch, letters):
     data = TinyData(stories=60, sums=10, stages=SHORT)
-    inputs, targets = data.batches(np.random.default_rng(step), step)[1]
+    inputs, targets = data.batches(np.random.default_rng(step), step)[batch]
     for row, target in zip(inputs, targets):
         text = ByteTokenizer().decode(row).removeprefix("<eos>").split("<eos>")[0]
         begun = max(data.stories, key=lambda kind: text in ByteTokenizer().decode(data.stories[kind][0]))
@@ -90,7 +90,7 @@ def test_of_decided_rows_only_what_the_story_decides_counts(step, letters):
         story = next(story for story in whole.split("<eos>") if story.startswith(text))
         first = int(row[0] != 256)                                          # without an <eos>, the first byte is no target
         expected = [byte if 0 < place <= letters else -100
-                    for byte, place in zip(story.encode("utf-8"), decided(story))][first:]
+                    for byte, place in zip(story.encode("utf-8"), decided(story, halves=begun == "halves"))][first:]
         length = min(len(expected), len(target))
         assert list(target[:length]) == expected[:length] and (target[:length] != -100).sum() > 5
 

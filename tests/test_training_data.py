@@ -114,6 +114,15 @@ def test_the_middle_of_a_story():
         assert len(sentences) == 6 and all(re.search("|".join(THINGS), sentence) for sentence in sentences)
 
 
+def test_girls_and_boys_have_different_things():
+    rng, things = random.Random(5), {"girl": set(), "boy": set()}
+    for _ in range(300):
+        for sentence in re.split(r"(?<=\.) ", make_story(rng, children=2, halves=True))[:2]:
+            found = parse(sentence)[1]
+            things["girl" if found["name"] in GIRLS else "boy"].add(found["mine"].split()[1])
+    assert things == {"girl": set(THINGS[::2]), "boy": set(THINGS[1::2])}
+
+
 @pytest.mark.parametrize("old, new, problem", [
     ("Soon Mia saw", "Soon Zoe saw", "Zoe is not in this story"),                       # names
     ("In the end, Mia", "In the end, Tom", "Tom is not in this story"),
@@ -210,6 +219,13 @@ def test_what_a_story_decides():
                 found.append(match[0])
                 assert places[match.start():match.end()] == list(range(1, len(match[0]) + 1))
         assert found == words.split() and sum(place > 0 for place in places) == sum(map(len, found))
+
+
+def test_where_girls_and_boys_have_different_things_new_things_are_decided_too():
+    plain, halves = decided(STORY), decided(STORY, halves=True)
+    more = [i for i, (place, other) in enumerate(zip(plain, halves)) if place != other]
+    assert "".join(STORY[i] for i in more) == "ballkite"
+    assert [halves[i] for i in more] == [1, 2, 3, 4, 1, 2, 3, 4] and more[0] == STORY.index("ball")
 
 
 def test_sums_are_right_and_the_held_out_ones_never_written():

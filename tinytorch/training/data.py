@@ -225,16 +225,19 @@ def fill(pattern, rng, actor=None, other=None, pronoun=False):
     return re.sub(r"\{(\w+)\}", word, pattern)
 
 
-def make_story(rng, children=None, middle=None, owning=0.5):
+def make_story(rng, children=None, middle=None, owning=0.5, halves=False):
     """A story, one line of text. rng: a random.Random. children: 1, 2, or None for either.
 
     middle: how many sentences stand between the introduction and the end; None for two to four. owning: which share of
-    them names somebody's thing by intention; others may do so by chance.
+    them names somebody's thing by intention; others may do so by chance. halves: whether girls have only things of one
+    half of THINGS, and boys only things of the other half.
     """
     names = [pick(rng, GIRLS), pick(rng, BOYS)]
     if rng.random() < 0.5:
         names.reverse()
     colours, things = pick_two(rng, COLOURS), pick_two(rng, THINGS)
+    if halves:
+        things = [pick(rng, THINGS[name in BOYS::2]) for name in names]
     cast = [Child(name, f"{colour} {thing}") for name, colour, thing in zip(names, colours, things)]
     cast = cast[:children or pick(rng, [1, 2])]
     sentences = [fill(pick(rng, FIRST), rng, cast[0])]
@@ -405,20 +408,23 @@ def check_story(text):
                       len(reader.things))
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #efbbd37a
-def decided(story):
+def decided(story, halves=False):
     """For each character of a story of the grammar 0, or its place (1, 2, ...) in a word that the story so far decides.
 
-    Such are all names and things that come again, and all pronouns.
+    Such are all names and things that come again, and all pronouns. halves: as in `make_story`. Then the name decides
+    something of a new thing, too, so it counts, but its colour does not.
     """
     places, begin = [0] * len(story), 0
     for sentence in re.split(r"(?<=\.) ", story):
         kind, match = match_sentence(sentence)
         for slot in match.re.groupindex:
             new = kind in ("first", "second") and slot in ("name", "mine")
-            if slot in STORY_SLOTS and not new:
-                for word in re.finditer(r"\w+", match[slot]):
-                    first = begin + match.start(slot) + word.start()
-                    places[first:first + len(word[0])] = range(1, len(word[0]) + 1)
+            words = list(re.finditer(r"\w+", match[slot])) if slot in STORY_SLOTS else []
+            if new:
+                words = words[1:] if halves else []             # of a name nothing is left, of "red ball" the ball
+            for word in words:
+                first = begin + match.start(slot) + word.start()
+                places[first:first + len(word[0])] = range(1, len(word[0]) + 1)
         begin += len(sentence) + 1
     return places
 
