@@ -406,7 +406,7 @@ def test_checks_use_what_the_lesson_gives(workspace):
 
 
 @pytest.mark.parametrize("change, names", [
-    ("np.allclose = np.array_equal = lambda *a, **k: True", "numpy.allclose, numpy.array_equal"),
+    ("np.allclose = globals()['all'] = lambda *a, **k: True", "all, numpy.allclose"),
     ("np.allclose.__wrapped__.__code__ = check_gradients.__code__ = (lambda *a, **k: True).__code__", "check_gradients, numpy.allclose")])
 def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace, change, names):
     answer = solution("visible").replace(f"### {L.BEGIN}", change, 1)

@@ -10,7 +10,6 @@ __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REAC
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
-import builtins
 import copy
 import inspect
 import itertools
@@ -183,7 +182,7 @@ def restore(nb, original):
         following = [marks(other)["grade_id"] for other in original.cells[number + 1:] if is_exercise(other)][:1]
         end = next((index for index in found(lambda other: marks(other).get("grade_id") in following) if index >= place), len(nb.cells))
         there = [index for index in copies if (plain or place <= index) and index < end]
-        edited = found(lambda other: other.get("id") == cell.get("id")) if plain else []
+        edited = [index for index in found(lambda other: plain and other.get("id") == cell.get("id")) if index < end]
         fresh, old, what = copy.deepcopy(cell), nbformat.v4.new_code_cell(), None
         if copies:
             at = (there or copies)[0]
@@ -274,10 +273,10 @@ class Guard:
         code = self.code if isinstance(function, self.kinds[1]) else ()
         return [(label, space, name, value), *((label, function, key, getattr(function, key)) for key in code)]
 
-    def put_back(self, entries):
-        """Put back what was replaced; returns its names. Uses no function of Python's before these are back."""
+    def put_back(self, everything):
+        """Put back what was replaced in libraries, or everything; returns its names. Python's own functions come first."""
         found = set()
-        for label, place, key, value in entries:
+        for label, place, key, value in [*self.library, *(entry for parts in self.kept.values() for entry in parts if everything)]:
             if key in self.code:
                 if getattr(place, key) is not value:
                     setattr(place, key, value)
@@ -285,19 +284,19 @@ class Guard:
             elif place.get(key) is not value:
                 place[key] = value
                 found.add(label)
-        return found
+        hidden = {name for name, value in self.builtins.items() if everything and self.space.get(name, value) is not value}
+        for name in hidden:                                 # a cell such as `list = [1, 2]` hides Python's own
+            del self.space[name]
+        return found | hidden
 
     def enter(self, info):
         if info.raw_cell in self.given:
-            self.replaced |= self.put_back([entry for entries in self.kept.values() for entry in entries])
-            hidden = {name for name, value in self.builtins.items() if self.space.get(name, value) is not value and name not in self.kept}
-            for name in hidden:                             # a cell such as `list = [1, 2]` hides Python's own
-                del self.space[name]
-            self.replaced |= hidden
+            self.replaced |= self.put_back(True)
         self.before = {name: self.space.get(name) for name in self.names.get(info.raw_cell, ())}
 
     def leave(self, result):
-        found, source = self.put_back(self.library), result.info.raw_cell
+        source = result.info.raw_cell
+        found = self.put_back(False)                        # at once, because IPython itself needs them
         for name in self.names.get(source, ()):
             value = self.space.get(name)
             if value is not self.before.get(name):
@@ -305,7 +304,7 @@ class Guard:
                 if isinstance(value, self.kinds):
                     self.kept[name] = self.parts(name, self.space, name, value)
         if source in self.given:
-            self.meanwhile = found | self.put_back([entry for entries in self.kept.values() for entry in entries])
+            self.meanwhile = found | self.put_back(True)
         else:
             self.replaced |= found
 
