@@ -23,13 +23,13 @@ def test_it_keeps_its_promises():
     model, _ = from_pretrained("tiny")
     shares = examine(model, stories=50)
     print(shares)
-    assert shares["grammatical, greedy"] >= 0.95
-    assert shares["grammatical, temperature 0.8"] >= 0.90
-    assert shares["consistent, greedy, one child"] >= 0.85
-    assert shares["consistent, greedy, two children"] >= 0.20
-    assert shares["consistent, temperature 0.8"] >= 0.20
-    assert shares["held-out sums"] >= 0.90
-    assert shares["trained sums"] >= 0.90
+    assert shares["grammatical, greedy"] >= 0.98
+    assert shares["grammatical, temperature 0.8"] >= 0.95
+    assert shares["consistent, greedy, one child"] >= 0.95
+    assert shares["consistent, greedy, two children"] >= 0.85
+    assert shares["consistent, temperature 0.8"] >= 0.55
+    assert shares["held-out sums"] >= 0.98
+    assert shares["trained sums"] >= 0.98
 
 
 def test_its_size():
