@@ -554,13 +554,14 @@ SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['s
       "with #| export: add this line."]),
     (append(SECOND), ["visible: 2 queries and 4 keys must give (1, 2, 4), but gave ().", "heads: TypeError: 'int' object", "attention: ",
                       "visible is defined by more than one cell: visible, that begins with 'def visible(*arguments):'. Your package takes"]),
-    (append("#| export\n[][0]"), ["Your package cannot be imported: IndexError: list index out of range."]),
+    (append("#| export\n[][0]"), ["Your package cannot be imported: IndexError: list index out of range. A cell"]),
+    (append("#| export\nraise SystemExit"), ["Your package cannot be imported: SystemExit. A cell"]),
     (append(f"#| export\ndef later():\n    {STUB}"), ["The cell that begins with 'def later():' still holds the line raise"]),
     (change_of("visible", "#| export\n", "%%time\n#| export\n"), [NO_PYTHON]),
     (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb), [NO_PYTHON]),
     (lambda nb: nb.cells.remove(next(cell for cell in nb.cells if "default_exp" in cell.source)),
      ["The notebook cannot be exported: it lacks the cell with the line #| default_exp core.attention."]),
-], ids=["other ways", "missing", "not exported", "second", "import", "stub", "magic cell", "magic", "no module"])
+], ids=["other ways", "missing", "not exported", "second", "import", "exit", "stub", "magic cell", "magic", "no module"])
 def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
     """Without running the checks in the notebook, which would pass in each case."""
     own, path = Workspace(workspace), workspace / f"{LESSON}.ipynb"

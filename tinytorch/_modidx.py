@@ -445,6 +445,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.release': ('93_grading/grading.html#release', 'tinytorch/grading.py'),
                                    'tinytorch.grading.restore': ('93_grading/grading.html#restore', 'tinytorch/grading.py'),
                                    'tinytorch.grading.result_of': ('93_grading/grading.html#result_of', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.sentence': ('93_grading/grading.html#sentence', 'tinytorch/grading.py'),
                                    'tinytorch.grading.stub_reached': ('93_grading/grading.html#stub_reached', 'tinytorch/grading.py'),
                                    'tinytorch.grading.syntax_error': ('93_grading/grading.html#syntax_error', 'tinytorch/grading.py'),
                                    'tinytorch.grading.text': ('93_grading/grading.html#text', 'tinytorch/grading.py'),

@@ -496,7 +496,7 @@ def check_lesson(workspace, lesson, seconds):
               "what fails here may come from there.")
     sentences = [f"the cell {name} {what}" for name, what in restored.items()] + sentences
     for text in sentences:
-        print(f"Notice: {text}{'' if text[-1] in '.?!' else '.'}")
+        print(f"Notice: {grading.sentence(text)}")
     width = max(len(result.exercise) for result in results)
     for result in results:
         print(f"{result.state:<12} {result.exercise:<{width}}  {result.message}".rstrip())

@@ -4,9 +4,9 @@
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'BRING', 'read',
            'text', 'marks', 'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'title', 'parsed', 'defined',
            'configure', 'release', 'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests',
-           'restore', 'RestoreCells', 'error_output', 'failure', 'Guard', 'LessonExecute', 'Result', 'plain', 'words',
-           'stub_reached', 'check', 'syntax_error', 'troubles', 'result_of', 'definitions', 'is_exported',
-           'exported_cells', 'on_package', 'is_plain', 'unexportable', 'export_faults']
+           'restore', 'RestoreCells', 'error_output', 'failure', 'Guard', 'LessonExecute', 'Result', 'plain',
+           'sentence', 'words', 'stub_reached', 'check', 'syntax_error', 'troubles', 'result_of', 'definitions',
+           'is_exported', 'exported_cells', 'on_package', 'is_plain', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -455,6 +455,12 @@ def plain(text, longest=1000):
     return text if len(text) <= longest else text[:longest] + " ..."
 
 
+def sentence(text):
+    """The text with a full stop, unless it ends as a sentence does."""
+    text = text.rstrip(": ")
+    return text if text.endswith((".", "?", "!")) else text + "."
+
+
 def words(output):
     """What an error output says, on one line; the name of the error too, unless a check wrote the message."""
     text = plain(output.evalue)
@@ -625,9 +631,9 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
     check(lesson, package, {}, table, seconds, progress)
     bring, *cells = package.cells
     if wrong := failure(bring):
-        return [f"Your package cannot be imported: {words(wrong)}. A cell that begins with #| export does this, perhaps one "
+        return [f"Your package cannot be imported: {sentence(words(wrong))} A cell that begins with #| export does this, perhaps one "
                 "below the last check."]
-    found = [f"{words(failure(probe))}. In the lesson the cell {title(cell)} defines it. The cell that does must be a code cell and "
+    found = [f"{sentence(words(failure(probe)))} In the lesson the cell {title(cell)} defines it. The cell that does must be a code cell and "
              f"begin with the line {cell.source.splitlines()[0]}, with nothing above it. If it is gone, a new workspace has it."
              for cell, probe in zip(exported_cells(lesson), cells) if failure(probe)]
     if not found:
