@@ -1,11 +1,22 @@
 """Settings that hold for every test."""
 import os
+import signal
+
+import pytest
 
 # One thread for each process: tests run side by side, and small matrices gain nothing from more.
 # This has to come before NumPy is imported.
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # Jupyter warns when it has to choose
+
+
+@pytest.fixture
+def ctrl_c():
+    """Children heed Ctrl-C, also where a shell that ignores it has started the tests, as a job in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def pytest_terminal_summary(terminalreporter, config):

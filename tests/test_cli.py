@@ -259,14 +259,6 @@ def command(*arguments, **options):
                             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options})
 
 
-@pytest.fixture
-def ctrl_c():
-    """Children heed Ctrl-C, also where a shell that ignores it has started the tests, as a job in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
 @pytest.mark.parametrize("arguments, sign", [(["generate", PROMPT, "--max-new-tokens", "50000", "--no-cache"], b""),
                                              (["demo", "--max-new-tokens", "50000"], b"without cache")])

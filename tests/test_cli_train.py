@@ -118,14 +118,6 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(capsys, here, m
     assert np.isfinite(weights("cats.checkpoint.safetensors")).all()
 
 
-@pytest.fixture
-def ctrl_c():
-    """Children heed Ctrl-C, also where a shell that ignores it has started the tests, as a job in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
 def test_a_real_ctrl_c(ctrl_c, here):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
