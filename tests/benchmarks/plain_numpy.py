@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from tinytorch.generation.kv_cache import LONG
+from tinytorch.generation.kv_cache import Slots
 from tinytorch.models.transformer import pack
 
 
@@ -36,9 +36,8 @@ class PlainNumPy:
         c, (B, _) = self.c, prompt.shape
         H, Hkv, D, rows = c.num_heads, c.num_kv_heads, c.head_dim, (B,) if B > 1 else ()
         self.B, self.position = B, 0
-        self.keys = [np.zeros((B, Hkv, D, slots), np.float32) for _ in self.layers]
-        self.values = [np.zeros((B, Hkv, slots, D), np.float32) if slots < LONG else
-                       np.zeros((B, Hkv, D, slots), np.float32).swapaxes(2, 3) for _ in self.layers]
+        buffers = [Slots(B, slots, Hkv, D) for _ in self.layers]
+        self.keys, self.values = [each.keys.swapaxes(2, 3) for each in buffers], [each.values for each in buffers]
         # One token of each row: a single row is a vector, because a product with a vector reads the weights fastest.
         self.x, self.normed, self.y = (np.empty((*rows, c.embed_dim), np.float32) for _ in range(3))
         self.projected = np.empty((*rows, (H + 2 * Hkv) * D), np.float32)
