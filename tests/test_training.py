@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tinytorch.core.layers import cross_entropy
-from tinytorch.core.tensor import Tensor, no_grad
+from tinytorch.core.tensor import no_grad
 from tinytorch.generation.kv_cache import KVCache
 from tinytorch.models.transformer import Transformer, TransformerConfig
 from tinytorch.training.trainer import (

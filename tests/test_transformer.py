@@ -11,7 +11,7 @@ from tests import hugging_face
 from tinytorch.core.layers import cross_entropy
 from tinytorch.core.tensor import Tensor, no_grad, record
 from tinytorch.models.transformer import (MLP, Block, Transformer, TransformerConfig, count_parameters, generate_naive,
-                                          token_array, unembed)
+                                          pack, token_array, unembed)
 
 TINY = TransformerConfig(vocab_size=11, embed_dim=8, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_dim=10,
                          max_seq_len=16, tie_embeddings=False)
@@ -470,6 +470,29 @@ def test_the_seed_decides_the_weights():
     assert not np.array_equal(*without), "no seed: new weights every time"
     matrices = [array for name, array in weights(3).items() if "norm" not in name]
     assert len({float(array.flat[0]) for array in matrices}) == len(matrices), "no two layers start alike"
+
+
+def test_packed_arrays_are_the_same_in_one_block():
+    """Of any shape, dtype and layout, an empty one and one zero at every place included; the originals stay apart."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((3, 5)).astype(np.float32), rng.standard_normal((2, 3, 4)).T, np.zeros((0, 4), np.float32),
+              np.broadcast_to(np.float32(0), (7, 2)), np.arange(5), np.float32([1.5])]
+    views = pack(arrays)
+    for view, array in zip(views, arrays, strict=True):
+        assert view.dtype == array.dtype and view.flags.c_contiguous and view.flags.writeable
+        np.testing.assert_array_equal(view, array)
+        assert view.ctypes.data % 64 == 0 or not view.size
+    for number, view in enumerate(views):
+        view[...] = number                                              # no view reaches into another
+    assert [view.ravel()[:1].tolist() for view in views] == [[0], [1], [], [3], [4], [5]]
+    assert all((view == number).all() for number, view in enumerate(views)) and arrays[-1][0] == 1.5
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_weights_of_a_model_lie_in_one_block(tied):
+    places = sorted((p.data.ctypes.data, p.data.nbytes) for p in Transformer(dataclasses.replace(TINY, tie_embeddings=tied), seed=0).parameters())
+    assert all(begin % 64 == 0 for begin, _ in places)
+    assert all(0 <= after - (begin + size) < 64 for (begin, size), (after, _) in zip(places, places[1:]))
 
 
 def test_residual_projections_start_smaller():
