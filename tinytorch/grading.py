@@ -30,7 +30,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_core.utils import run_sync
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from nbgrader.converters import Autograde, GenerateAssignment
-from nbgrader.preprocessors import Execute, NbGraderPreprocessor, OverwriteCells, SaveCells
+from nbgrader.preprocessors import Execute, NbGraderPreprocessor, SaveCells
 from traitlets import Bool, Integer, List, Unicode
 from traitlets.config import Config
 
@@ -575,11 +575,11 @@ def definitions(source):
 def is_exported(cell):
     """Whether nbdev exports the cell: one of its directives says so, and nothing but blank lines stands above them."""
     head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#|", "# |", "%%")), cell.source.splitlines())
-    return any(re.match(r"#\s*\|\s*export", line) for line in head)
+    return cell.cell_type == "code" and any(re.match(r"#\s*\|\s*export", line) for line in head)
 
 
 def exported_cells(lesson):
-    return [cell for cell in handed_out(lesson).cells if cell.cell_type == "code" and is_exported(cell)]
+    return list(filter(is_exported, handed_out(lesson).cells))
 
 
 BRING = """
@@ -618,7 +618,7 @@ def unexportable(nb):
     """Sentences about the cells because of which no module can be made of a notebook."""
     return [f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
             "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson."
-            for cell in nb.cells if cell.cell_type == "code" and is_exported(cell) and not is_plain(cell.source)]
+            for cell in filter(is_exported, nb.cells) if not is_plain(cell.source)]
 
 
 def export_faults(lesson, nb, built, module, table, seconds, progress):
@@ -648,5 +648,5 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
                   for name in dict(homes) if found and len(titles := [cell for other, cell in homes if other == name]) > 1]
     if not found and is_open(built):
         found = [f"The cell {title(cell)} still holds the line {STUB}, so later lessons take it for unsolved. Write the answer there."
-                 for cell in code if is_exported(cell) and is_open(cell.source)]
+                 for cell in filter(is_exported, code) if is_open(cell.source)]
     return found

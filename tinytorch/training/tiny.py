@@ -71,6 +71,7 @@ class TinyData:
         self.stories = {kind: self.one_after_another([make_story(rng, **options) for _ in range(stories)])
                         for kind, options in KINDS.items()}
         self.sums = sum_rows(make_sum(rng) for _ in range(sums))
+        # after the sums, so that its random numbers do not shift those of the first stages
         self.stories["halves"] = self.one_after_another([make_story(rng, **HALVES) for _ in range(stories)], halves=True)
 
     def one_after_another(self, texts, halves=False):
