@@ -184,7 +184,9 @@ def import_fault(module, table, seconds=60):
                                   stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds)
         except subprocess.TimeoutExpired:
             return f"it takes more than {seconds} seconds"
-    return done.returncode and (done.stderr.strip().rpartition("\n")[2] or f"it ends Python ({done.returncode})")
+    if not done.returncode:
+        return ""
+    return done.stderr.strip().rpartition("\n")[2] or f"it ends Python ({done.returncode})"
 
 
 class Finder:
@@ -276,8 +278,11 @@ Each notebook here is a lesson. You fill in the exercises, and the notebooks bec
    kernel, so that nothing depends on the order in which you ran the cells. When all have passed, it runs them once more on
    your package: a cell is in the package if it begins with `#| export` or `#| exporti`. Leave these lines where they are,
    and begin a cell of your own with `#| export` if an answer needs it.
-4. Run `nbdev_export` in this folder. It writes your code into the folder `tinytorch`, from where the later lessons import
-   it. (`tinytorch course check` has done it already.) If another notebook is open, restart its kernel to see the new code.
+4. The check also writes your code into the folder `tinytorch`, from where the later lessons import it, whether all checks
+   have passed or not. `nbdev_export` in this folder does that alone. If another notebook is open, restart its kernel to see
+   the new code.
+
+The questions at the end of a lesson are for you. No check reads the answers, and they carry no points.
 
 You need not take the lessons in order. Where an earlier one is not solved, the reference stands in for it, and a notice
 says so.
