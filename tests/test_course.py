@@ -132,6 +132,14 @@ def lines(out):
     return found
 
 
+@pytest.mark.parametrize("arguments, text", [(["start", "more"], "Making the lessons"), (["check"], "Looking at the lessons"),
+                                             (["check", "01"], "Checking 01_tensor")])
+def test_what_takes_seconds_has_a_bar_on_a_terminal(workspace, monkeypatch, arguments, text):
+    monkeypatch.setenv("FORCE_COLOR", "1")                      # rich takes that for a terminal
+    out, err = tinytorch(workspace, "course", *arguments)[1:]
+    assert text in err and text not in out
+
+
 def test_start_makes_release_notebooks_and_a_package(made):
     for lesson, path in lessons().items():
         text = (made / f"{lesson}.ipynb").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .course import app as course_app, own_command
+from .course import app as course_app, own_command, progress_bar
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
 from .models.pretrained import from_pretrained
@@ -35,11 +35,8 @@ from .models.pretrained import from_pretrained
 # %% ../modules/source/90_cli/90_cli.ipynb #c7113b4a
 def load(name):
     """Model and tokenizer by name or path, with a progress bar on standard error."""
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"Loading {name}", total=None)
-        return from_pretrained(name, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    with progress_bar(f"Loading {name}") as progress:
+        return from_pretrained(name, progress=progress)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #40a2e3b9
 class Refused(Exception):

@@ -5,7 +5,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'DONE', 'REFERENCE', 'FACTS', 'app', 'CourseError', 'lessons',
            'find_lesson', 'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table',
            'copy_weights', 'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'Workspace', 'need',
-           'start', 'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes', 'status', 'own_command']
+           'progress_bar', 'start', 'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes', 'status',
+           'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -20,13 +21,14 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import tinytorch
 
@@ -414,6 +416,16 @@ def need(module):
         raise CourseError(f"The course needs more packages ({error}). Install them: pip install \"tinytorch[course]\"")
 
 
+@contextmanager
+def progress_bar(description):
+    """A bar on standard error; gives a function (done, total) that moves it. Shows nothing where that is no terminal."""
+    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(description, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 @app.command()
 def start(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
@@ -423,10 +435,13 @@ def start(
     first = find_lesson(first)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise CourseError(f"{folder} exists already and is not empty; nothing was changed. Choose another name.")
-    grading = need("tinytorch.grading")
-    need("nbdev.export")                        # before anything is written
-    notebooks = {name: path.read_text(encoding="utf-8") if name < first else grading.text(grading.handed_out(name))
-                 for name, path in lessons().items()}
+    notebooks = {}
+    with progress_bar("Making the lessons") as progress:
+        grading = need("tinytorch.grading")     # takes seconds
+        need("nbdev.export")                    # before anything is written
+        for name, path in lessons().items():
+            notebooks[name] = path.read_text(encoding="utf-8") if name < first else grading.text(grading.handed_out(name))
+            progress(len(notebooks), len(lessons()))
     folder.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder)
     for name, text in notebooks.items():
@@ -461,14 +476,11 @@ def check_lesson(workspace, lesson, seconds):
     path = workspace.notebook(lesson)
     if not path.is_file():
         raise CourseError(f"{path} is missing. Put the reference solution in its place: tinytorch course solve {lesson}")
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"Checking {lesson}", total=None)
+    with progress_bar(f"Checking {lesson}") as move:
 
         def progress(half):
             """What shows the progress of the checks in the notebook (0) or in the package (1)."""
-            return lambda done, total: bar.update(task, completed=half + done / total, total=2)
+            return lambda done, total: move(half + done / total, 2)
 
         grading = need("tinytorch.grading")                 # takes seconds
         try:
@@ -519,13 +531,16 @@ def check(
 ):
     """Run a lesson's self-checks on your code in a fresh kernel."""
     workspace = Workspace.here()
-    chosen = [find_lesson(module)] if module else list(lessons())
-    code = 0
+    chosen, untouched, code = [find_lesson(module)] if module else list(lessons()), [], 0
+    if not module:
+        with progress_bar("Looking at the lessons"):
+            grading = need("tinytorch.grading")             # takes seconds
+            untouched = [lesson for lesson in chosen if grading.is_untouched(lesson, workspace.notebook(lesson))]
     for lesson in chosen:
         try:
             if not module and workspace.state(lesson) == REFERENCE:
                 print(f"{lesson}: the reference solution")
-            elif not module and need("tinytorch.grading").is_untouched(lesson, workspace.notebook(lesson)):
+            elif lesson in untouched:
                 print(f"{lesson}: not begun")
                 code = max(code, 1)
             elif not check_lesson(workspace, lesson, seconds):
