@@ -1,6 +1,7 @@
 """A student's workspace: made, checked, solved, and run on the student's own package."""
 import ast
 import contextlib
+import copy
 import io
 import json
 import os
@@ -293,10 +294,12 @@ def test_check_says_what_is_wrong(workspace):
     assert "Notice: the cell check_heads was deleted; the original stands in its place.\n" in out
     assert out.count("Notice") == 2
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
-    assert found["grouped_attention"][0] == "failed" and "SyntaxError" in found["grouped_attention"][1]
+    assert found["grouped_attention"][0] == "failed"
+    assert re.search(r"SyntaxError: [a-z ]+ \(line \d+\)", found["grouped_attention"][1])
     assert found["heads"][0] == "deleted"
     assert found["attention"] == ("to do", "")
     assert f"{LESSON}: 1 of 5 checks passed" in out
+    assert out.endswith("\nBegin with visible: what fails behind it may come from there.\n")
 
 
 def test_a_missing_notebook_does_not_stop_the_check_of_the_others(workspace):
@@ -398,7 +401,8 @@ def test_checks_use_what_the_lesson_gives(workspace):
         give({**all_right(), "visible": with_answer(solution("visible"), wrong.body) + f"\nnp.array_equal = {passes}"})(nb)
         new_cell(nb, "check_visible", "def check_rows(*arguments):\n    pass")
         new_cell(nb, "check_visible", f"np.array_equal.__wrapped__.__code__ = check_gradients.__code__ = ({passes}).__code__")
-        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array\nlist, max = [1], 5\ntuple = apply_rotary = int")
+        new_cell(nb, "heads", "def Rotary(wheel):\n    return wheel\n\nhelper = np.array\nlist, max = [1], 5\ntuple = apply_rotary = int\n"
+                 "COMPLEX = QUERY_CHUNK = 7")
         new_cell(nb, "heads", "import builtins\nbuiltins.len = 3")
         next(cell for cell in nb.cells if "def query_chunks" in cell.source).source = "#| export\nquery_chunks = mine = 5"
     edit(workspace / f"{LESSON}.ipynb", change)
@@ -408,9 +412,48 @@ def test_checks_use_what_the_lesson_gives(workspace):
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert {found[name] for name in ("apply_rotary", "grouped_attention", "heads")} == {("passed", "")}
     assert found["attention"][0] == "failed" and "int" not in found["attention"][1]
-    assert ("Notice: your notebook gives Rotary, apply_rotary, builtins.len, check_gradients, list, max, numpy.array_equal, tuple "
+    assert ("Notice: your notebook gives COMPLEX, QUERY_CHUNK, Rotary, apply_rotary, builtins.len, check_gradients, list, max, numpy.array_equal, tuple "
             "another meaning; checks use the original.\n") in out
     assert "Notice: the cell that begins with 'QUERY_CHUNK = 64 " in out and EDITED in out
+
+
+def test_the_kernel_is_a_clean_one(workspace, tmp_path, monkeypatch):
+    """Neither the environment nor the user's own settings nor files beside the notebook take part."""
+    startup = tmp_path / "ipython" / "profile_default" / "startup" / "mine.py"
+    startup.parent.mkdir(parents=True)
+    startup.write_text("def started(): pass", encoding="utf-8")
+    (workspace / "beside.py").write_text("", encoding="utf-8")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("PYTHONSTARTUP", str(startup))
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")                   # Python leaves out every assert
+    wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")
+    edit(workspace / f"{LESSON}.ipynb", give({
+        **all_right(), "visible": with_answer(solution("visible"), wrong.body),
+        "apply_rotary": solution("apply_rotary").replace(f"### {L.BEGIN}", "started()", 1),
+        "grouped_attention": solution("grouped_attention").replace(f"### {L.BEGIN}", "import beside", 1)}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert code == 1 and wrong.says in found["visible"][1]
+    assert "name 'started' is not defined" in found["apply_rotary"][1]
+    assert "No module named 'beside'. A file beside the notebook is not there while it is checked" in found["grouped_attention"][1]
+
+
+def test_a_kernel_that_leaves_out_asserts_is_refused(workspace, tmp_path, monkeypatch):
+    spec = tmp_path / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    argv = [sys.executable, "-O", "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.write_text(json.dumps({"argv": argv, "display_name": "mine", "language": "python"}), encoding="utf-8")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    code, out, err = tinytorch(workspace, "course", "check", LESSON)
+    assert code == 2 and "passed" not in out and "starts Python with -O, which leaves out every assert" in err
+
+
+def test_line_ends_of_windows_are_no_change():
+    nb = copy.deepcopy(handed_out(LESSON))
+    for cell in nb.cells:
+        cell.source = cell.source.replace("\n", "\r\n")
+    assert restore(nb, handed_out(LESSON)) == {}
+    assert [cell.source for cell in nb.cells] == [cell.source for cell in handed_out(LESSON).cells]
 
 
 @pytest.mark.parametrize("change, names", [
@@ -542,6 +585,18 @@ def several(*changes):
 
 LACKS = "AttributeError: module 'tinytorch.core.attention' has no attribute '{}'. In the lesson the cell {} defines it. The cell that does must"
 NO_PYTHON = "The cell visible runs in Jupyter, but it is no plain Python"
+NO_ASSERTS = """#| export
+import ast
+from IPython.core.interactiveshell import InteractiveShell
+
+class NoAsserts(ast.NodeTransformer):
+    def visit_Assert(self, node):
+        return ast.Pass()
+
+if InteractiveShell.initialized():
+    InteractiveShell.instance().ast_transformers.append(NoAsserts())
+    InteractiveShell.instance().input_transformers_post.append(lambda lines: ["pass"])
+"""
 SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['split_heads'] = 5"
 
 
@@ -560,8 +615,9 @@ SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['s
       "The cell that begins with 'import math' defines math, but it does not begin with #| export: do that in your own cell too.",
       "The cell that begins with 'def seen_from(query_positions, key_positions, window=None, s' defines seen_from, but it does not begin "
       "with #| export: add this line."]),
-    (append(SECOND), ["visible: 2 queries and 4 keys must give (1, 2, 4), but gave ().", "heads: TypeError: 'int' object", "attention: ",
+    (several(append(NO_ASSERTS), append(SECOND)), ["visible: 2 queries and 4 keys must give (1, 2, 4), but gave ().", "heads: TypeError: 'int' object", "attention: ",
                       "visible is defined by more than one cell: visible, that begins with 'def visible(*arguments):'. Your package takes"]),
+    (append("#| export\nif 'SystemExit':\n    display(5)"), ["Outside of Jupyter your package cannot be imported: NameError: name 'display'"]),
     (append("#| export\n[][0]"), ["Your package cannot be imported: IndexError: list index out of range. A cell"]),
     (append("#| export\nraise SystemExit"), ["Your package cannot be imported: SystemExit. A cell"]),
     (append(f"#| export\ndef later():\n    {STUB}"), ["The cell that begins with 'def later():' still holds the line raise"]),
@@ -569,7 +625,7 @@ SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['s
     (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb), [NO_PYTHON]),
     (lambda nb: nb.cells.remove(next(cell for cell in nb.cells if "default_exp" in cell.source)),
      ["The notebook cannot be exported: it lacks the cell with the line #| default_exp core.attention."]),
-], ids=["other ways", "missing", "not exported", "second", "import", "exit", "stub", "magic cell", "magic", "no module"])
+], ids=["other ways", "missing", "not exported", "second", "display", "import", "exit", "stub", "magic cell", "magic", "no module"])
 def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
     """Without running the checks in the notebook, which would pass in each case."""
     own, path = Workspace(workspace), workspace / f"{LESSON}.ipynb"
@@ -581,6 +637,22 @@ def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
     assert not [warning for warning in recwarn if "default_exp" in str(warning.message)]
     faults = faults_of_package(own, LESSON, nb, why, import_table(LESSON, workspace / "tinytorch"), 60, lambda done, total: None)
     assert len(faults) == len(says) and all(map(str.startswith, faults, says)), faults
+
+
+def test_a_method_that_stands_in_no_exported_cell_is_missing(workspace):
+    """Also where the class has a placeholder for it."""
+    lesson = "06_kv_cache"
+    shutil.copy(lessons()[lesson], workspace / f"{lesson}.ipynb")
+
+    def change(nb):
+        cell = cell_named(nb, "exact_undo")
+        split_cell(nb, "exact_undo", cell.source.partition("@add_to_class(ExactCache)\ndef reset")[2])
+        nb.cells[nb.cells.index(cell) + 1].source = "@add_to_class(ExactCache)\ndef reset" + nb.cells[nb.cells.index(cell) + 1].source
+        cell.source = cell.source.partition("@add_to_class(ExactCache)\ndef reset")[0]
+    edit(workspace / f"{lesson}.ipynb", change)
+    code, out, _ = tinytorch(workspace, "course", "check", lesson)
+    assert code == 1 and "6 of 6 checks passed in the notebook, but not in your package" in out
+    assert "your package lacks ExactCache.reorder. In the lesson the cell exact_undo defines it." in out
 
 
 @pytest.mark.parametrize("lesson", lessons())

@@ -92,6 +92,15 @@ def test_answers_are_not_given_elsewhere_in_the_lesson(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_the_words_that_make_an_instructor_look_stand_in_no_lesson(path):
+    page = (L.ROOT / "nbs" / "instructors.md").read_text(encoding="utf-8")
+    words = re.search(r'grep -lE "(.+)" modules/submitted', page)[1]
+    assert re.search(words, "exec(code)")
+    found = [line for line in all_lines(L.read(path)) if re.search(words, line)]
+    assert not found
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
 def test_release_has_no_markers_and_no_outputs(path):
     nb = release(path)
     text = "\n".join(all_lines(nb))

@@ -279,7 +279,8 @@ Each notebook here is a lesson. You fill in the exercises, and the notebooks bec
 3. Save the notebook and run `tinytorch course check {number}` in this folder. It runs all checks of the lesson in a fresh
    kernel, so that nothing depends on the order in which you ran the cells. When all have passed, it runs them once more on
    your package: a cell is in the package if it begins with `#| export` or `#| exporti`. Leave these lines where they are,
-   and begin a cell of your own with `#| export` if an answer needs it.
+   and begin a cell of your own with `#| export` if an answer needs it. Write helpers into cells, too: files beside the
+   notebooks are not there while it is checked.
 4. The check also writes your code into the folder `tinytorch`, from where the later lessons import it, whether all checks
    have passed or not. `nbdev_export` in this folder does that alone. If another notebook is open, restart its kernel to see
    the new code.
@@ -368,7 +369,9 @@ class Workspace:
                     ast.parse(text)
                     if text == STUB:
                         broken[lesson] = f"it lacks the cell with the line #| default_exp {module.partition('.')[2]}"
-                except Exception as error:                          # a syntax error, or no notebook at all
+                except SyntaxError as error:                        # its line would be one of the module, which nobody has read
+                    broken[lesson] = f"{type(error).__name__}: {error.msg}"
+                except Exception as error:                          # no notebook at all
                     broken[lesson] = f"{type(error).__name__}: {error}"
         return broken
 
@@ -468,7 +471,12 @@ def faults_of_package(workspace, lesson, notebook, why, table, seconds, progress
     built = file_of(module, workspace.package)
     withheld = {name: text for name, text in table.withheld.items() if name != module}
     own = ImportTable({**table.files, module: built}, withheld, {})
-    return grading.export_faults(lesson, notebook, built.read_text(encoding="utf-8"), module, own, seconds, progress)
+    if faults := grading.export_faults(lesson, notebook, built.read_text(encoding="utf-8"), module, own, seconds, progress):
+        return faults
+    if fault := import_fault(module, own):
+        return [f"Outside of Jupyter your package cannot be imported: {grading.plain(fault)}. Take what does this out of the cells that "
+                "begin with #| export."]
+    return []
 
 
 def check_lesson(workspace, lesson, seconds):
@@ -520,13 +528,16 @@ def check_lesson(workspace, lesson, seconds):
     print(f"{lesson}: {passed} of {len(results)} checks passed{' in the notebook, but not in your package' if faults else ''}")
     for fault in faults:
         print(f"    {fault}")
+    failed = [result.exercise for result in results if result.state == "failed"]
+    if failed[1:]:
+        print(f"Begin with {failed[0]}: what fails behind it may come from there.")
     workspace.remember(**{lesson: {"digest": checked, "passed": passed, "checks": len(results), "exported": not faults}})
     return passed == len(results) and not faults
 
 
 @app.command()
 def check(
-    module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all that are begun if left out.")] = None,
+    module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all lessons if left out, but those not begun are only named.")] = None,
     seconds: Annotated[int, typer.Option(help="How long one cell may run.", min=1)] = 30,
 ):
     """Run a lesson's self-checks on your code in a fresh kernel."""
@@ -566,7 +577,7 @@ def solve(module: Annotated[str, typer.Argument(metavar="LESSON", help="06 or kv
         # A name with a leading underscore, so that nbdev does not export it.
         kept = next(name for i in range(1, 1000) if not (name := path.with_name(f"_{lesson}_mine_{i}.ipynb")).exists())
         path.rename(kept)
-        print(f"Your notebook is kept as {kept.name}.")
+        print(f"Your notebook is kept as {kept.name}. To go on with it, give it the name {path.name} again.")
     path.write_bytes(solution.read_bytes())
     workspace.export()
     print(f"{path.name} now holds the reference solution.")

@@ -483,6 +483,10 @@ return record(silu_gate * up, backward, gate_up)
           body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "grad_rows.T @ flat"})),
     Wrong("linear", "weight gradient not flattened", says="sum over all leading axes",
           body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "x.data.swapaxes(-1, -2) @ grad"})),
+    Wrong("linear", "nothing flattened in the way back", says="sum over all leading axes",
+          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "flat.T @ grad"})),
+    Wrong("linear", "gradient by x stays flat", says="did not get the shape of x back",
+          body=LINEAR.format(**{**LINEAR_RIGHT, "by_x": "grad_rows @ weight.data.T"})),
     Wrong("linear", "bias gradient over the batch only", says="sum over all leading axes",
           body=LINEAR.format(**{**LINEAR_RIGHT, "by_bias": "grad.sum(axis=0)"})),
     Wrong("linear", "bias gradient averaged", says="the sum is wanted",
@@ -523,7 +527,7 @@ for name, value in vars(self).items():
                 seen.add(id(tensor))
                 yield found_name, tensor
 '''}),
-    Wrong("modules", "one level only", says="Modules inside modules inside the model are skipped", body={0: '''
+    Wrong("modules", "takes all that a list holds for modules", says="a list may hold all of these", body={0: '''
 def own(module, path):
     for name, value in vars(module).items():
         if isinstance(value, Tensor):
@@ -537,6 +541,21 @@ for name, value in vars(self).items():
         for i, item in enumerate(value):
             yield from own(item, f"{name}.{i}")
 '''}),
+    Wrong("modules", "one level only", says="Modules inside modules inside the model are skipped", body={0: '''
+def own(module, path):
+    for name, value in vars(module).items():
+        if isinstance(value, Tensor):
+            yield f"{path}.{name}" if path else name, value
+
+yield from own(self, prefix)
+for name, value in vars(self).items():
+    if isinstance(value, Module):
+        yield from own(value, name)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            if isinstance(item, Module):
+                yield from own(item, f"{name}.{i}")
+'''}),
     Wrong("modules", "shared weight twice", says="A shared Tensor must come once", body={0: '''
 def walk(name, value):
     if isinstance(value, Tensor):
@@ -547,6 +566,60 @@ def walk(name, value):
     elif isinstance(value, (list, tuple)):
         for key, item in enumerate(value):
             yield from walk(f"{name}.{key}", item)
+
+yield from walk(prefix, self)
+'''}),
+    Wrong("modules", "remembers within one module only", says="also where two modules hold it", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+    elif isinstance(value, Module):
+        yield from value.named_parameters(name)
+    elif isinstance(value, (list, tuple)):
+        for key, item in enumerate(value):
+            yield from walk(f"{name}.{key}", item)
+
+for key, item in vars(self).items():
+    yield from walk(f"{prefix}.{key}" if prefix else key, item)
+'''}),
+    Wrong("modules", "only modules directly in a list", says="Modules in lists in lists are skipped", body={0: '''
+seen = set()
+
+def walk(module, path):
+    for key, value in vars(module).items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(value, Tensor) and id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+        elif isinstance(value, Module):
+            yield from walk(value, name)
+        elif isinstance(value, (list, tuple)):
+            for i, item in enumerate(value):
+                if isinstance(item, Module):
+                    yield from walk(item, f"{name}.{i}")
+
+yield from walk(self, prefix)
+'''}),
+    Wrong("modules", "no Tensors in lists", says="Tensors in lists are skipped", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Module):
+        for key, item in vars(value).items():
+            path = f"{name}.{key}" if name else key
+            if isinstance(item, Tensor):
+                if id(item) not in seen:
+                    seen.add(id(item))
+                    yield path, item
+            else:
+                yield from walk(path, item)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from walk(f"{name}.{i}", item)
 
 yield from walk(prefix, self)
 '''}),

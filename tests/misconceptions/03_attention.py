@@ -246,6 +246,22 @@ weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
 total = weights.sum(axis=-1, keepdims=True)
 return (weights @ value / total).reshape(B, H, T, D), weights, total
 '''),
+    Wrong("grouped_attention", "NaN shares where nothing is seen", says="too late", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores, query.dtype.type(-np.inf))
+scores = scores.reshape(B, Hkv, group * T, S)
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+total = weights.sum(axis=-1, keepdims=True)
+return np.nan_to_num(weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "group and key/value heads exchanged", says="(B, Hkv, group * T, D)", body='''
+scores = query.reshape(B, group, Hkv * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+total = weights.sum(axis=-1, keepdims=True)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
     Wrong("grouped_attention", "hides with -1e9, so an empty row reads all", says="not a mean of hidden values", body='''
 scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
 if mask is not None:

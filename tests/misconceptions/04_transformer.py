@@ -422,6 +422,13 @@ ANSWERS = [
         block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I
         return (1 if config.tie_embeddings else 2) * V * d + config.num_layers * block
     '''),
+    Wrong("count_parameters", "builds the model and counts", says="without building the model", body='''
+        return Transformer(config, seed=0).num_parameters()
+    '''),
+    Wrong("count_parameters", "a float", says="whole numbers", body='''
+        block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
+        return (2 - config.tie_embeddings) * V * d + config.num_layers * block + d / 1
+    '''),
     Wrong("count_parameters", "last norm forgotten", says="the last norm is missing", body='''
         block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
         return (1 if config.tie_embeddings else 2) * V * d + config.num_layers * block

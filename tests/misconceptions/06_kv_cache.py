@@ -6,7 +6,10 @@ ANSWERS = [
     Wrong("slots", "float64 leak: zeros without a dtype", says="float64", body={0: '''
         self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim))
         self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim))'''}),
-    Wrong("slots", "the wanted dtype is ignored", says="dtype that Slots was given", body={0: '''
+    Wrong("slots", "only the keys have the wanted dtype", says="its values float32", body={0: '''
+        self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype)
+        self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)'''}),
+    Wrong("slots", "the wanted dtype is ignored", says="Slots was given float16", body={0: '''
         self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)
         self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)'''}),
     Wrong("slots", "heads and slots in the wrong order", says="(batch, heads, capacity, width)", body={0: '''
@@ -84,6 +87,15 @@ ANSWERS = [
         if self.padded:
             held = self.positions[:, :self.length - except_last]
             start = held.max(axis=1, initial=0) + 1
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "no slot is left after a broken forward", says="when a forward with padding broke off", body={0: '''
+        if self.padded:
+            start = self.positions[:, :self.length - except_last].max(axis=1) + 1
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "only -1 is padding", says="Every negative position is padding", body={0: '''
+        if self.padded:
+            held = self.positions[:, :self.length - except_last]
+            start = held.max(axis=1) + 1 if held.size else np.zeros(self.batch_size, int)
         return start[:, None] + np.arange(num_tokens)'''}),
     Wrong("exact_update", "the current token is left out of its own attention", says="part of what their own queries see",
           body={1: '''
@@ -437,7 +449,7 @@ ANSWERS = [
     Wrong("kv_advance", "get takes the last tokens", says="first tokens, not the last", body={0: '''
         keys, values = layer.read()
         return keys[:, :, layer.size - self.seq_pos:], values[:, :, layer.size - self.seq_pos:]'''}),
-    Wrong("kv_advance", "nothing is looked at", says="Layer 2 has staged nothing", body={1: '''
+    Wrong("kv_advance", "nothing is looked at", says="Layer 0 has staged nothing", body={1: '''
         self.seq_pos += num_tokens'''}),
     Wrong("kv_advance", "only the first layer is looked at", says="Look at all layers", body={1: '''
         after = self.seq_pos + num_tokens
@@ -445,6 +457,14 @@ ANSWERS = [
         if limit is not None and after > limit:
             raise CacheFullError("past the end")
         if after > self.layers[0].size:
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "only the last layer is looked at", says="Look at all layers", body={1: '''
+        after = self.seq_pos + num_tokens
+        for layer in self.layers:
+            if layer.max_seq_len is not None and after > layer.max_seq_len:
+                raise CacheFullError("past the end")
+        if after > layer.size:
             raise ValueError("not staged")
         self.seq_pos = after'''}),
     Wrong("kv_advance", "seq_pos moves before the layers are looked at", says="must not change seq_pos", body={1: '''
@@ -513,6 +533,12 @@ ANSWERS = [
     Wrong("cache_bytes", "always 4 bytes", says="float16 number takes 2 bytes", body='''
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         return 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim * 4'''),
+    Wrong("cache_bytes", "2 or 4 bytes, but never 8", says="float64 number takes 8 bytes", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim * (2 if dtype == np.float16 else 4)'''),
+    Wrong("cache_bytes", "a float", says="counted in whole numbers", body='''
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        return 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim * (np.finfo(dtype).bits / 8)'''),
     Wrong("cache_bytes", "sized by query heads", says="not the query heads", body='''
         return 2 * batch_size * max_seq_len * num_layers * num_heads * head_dim * np.dtype(dtype).itemsize'''),
     Wrong("cache_bytes", "one row, however large the batch", says="Each of the 3 rows", body='''
@@ -525,7 +551,7 @@ ANSWERS = [
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         return 2 * batch_size * max_seq_len * num_layers * (num_heads // num_kv_heads) * head_dim * np.dtype(dtype).itemsize'''),
     Wrong("cache_bytes", "the numbers of the visible check by heart", says="Work it out from the arguments", body='''
-        known = {(1, 1, 1, 1, None, 4): 8, (1, 1, 1, 1, None, 2): 4, (1, 10, 8, 16, 2, 4): 5120,
+        known = {(1, 1, 1, 1, None, 4): 8, (1, 1, 1, 1, None, 2): 4, (1, 1, 1, 1, None, 8): 16, (1, 10, 8, 16, 2, 4): 5120,
                  (1, 10, 8, 16, None, 4): 20480, (3, 10, 8, 16, 2, 4): 15360}
         sizes = (batch_size, max_seq_len, num_heads, head_dim, num_kv_heads, np.dtype(dtype).itemsize)
         return known.get(sizes, 655_360_000_000_000)'''),

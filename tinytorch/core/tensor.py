@@ -195,7 +195,7 @@ def unbroadcast(grad, shape):
 
     grad: ndarray of the result's shape.
     shape: the operand's shape, a tuple.
-    Returns an ndarray of `shape`; `grad` itself if nothing was repeated.
+    Returns an ndarray of `shape`. It may be `grad` itself if nothing was repeated, so nobody may write into it.
     """
     ### BEGIN SOLUTION
     if grad.shape == shape:
