@@ -54,7 +54,7 @@ RMS_NORM_RIGHT = {
 CROSS_ENTROPY = '''
 n = {n}
 flat = logits.data.reshape(-1, classes)[counts]
-flat = flat - flat.max(axis=-1, keepdims=True)
+flat = flat - {largest}
 log_p = flat - np.log(np.exp(flat).sum(axis=-1, keepdims=True))
 rows = np.arange(len(targets))
 loss = {loss}
@@ -70,6 +70,7 @@ return record(loss, backward, logits)
 '''
 CROSS_ENTROPY_RIGHT = {
     "n": "len(targets)",
+    "largest": "flat.max(axis=-1, keepdims=True)",
     "loss": "-log_p[rows, targets].sum() / np.float32(n)",
     "onehot": "part[rows, targets] -= 1",
     "part": "part * (grad / n)",
@@ -241,6 +242,8 @@ def backward(grad):
 
 return record(-np.log(p[rows, targets]).mean(), backward, logits)
 '''),
+    Wrong("cross_entropy", "the largest logit of all rows", says="Each row has a largest logit of its own",
+          body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "largest": "flat.max()"})),
     Wrong("cross_entropy", "sum instead of mean", says="the mean is wanted",
           body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "loss": "-log_p[rows, targets].sum()"})),
     Wrong("cross_entropy", "sign of the loss", says="the sign is wrong",
@@ -745,6 +748,12 @@ for name, parameter in own.items():
     Wrong("modules", "assign takes every dtype", says="An array of another dtype must be cast even then", body={1: LOAD + '''
     if assign:
         parameter.data = arrays[name]
+    else:
+        parameter.data[...] = arrays[name]
+'''}),
+    Wrong("modules", "assign takes every layout", says="lie row by row", body={1: LOAD + '''
+    if assign:
+        parameter.data = arrays[name].astype(parameter.dtype, copy=False)
     else:
         parameter.data[...] = arrays[name]
 '''}),

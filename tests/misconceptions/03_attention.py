@@ -76,6 +76,13 @@ if window is not None:
     seen &= (query_positions[:, :, None] - places < window) | (places < sinks)
 return seen
 '''),
+    Wrong("visible", "heads of keys meet rows of queries", says="Two rows of two heads each", body='''
+q, p = query_positions[:, :, None], key_positions[..., None, :]
+seen = (p >= 0) & (p <= q)
+if window is not None:
+    seen &= (q - p < window) | (p < sinks)
+return seen
+'''),
     Wrong("visible", "padding is read", says="nobody sees padding", body='''
 q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
 p = key_positions[..., None, :]
@@ -260,6 +267,19 @@ return np.nan_to_num(weights @ value / total).reshape(B, H, T, D), weights, tota
 scores = query.reshape(B, group, Hkv * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
 weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
 total = weights.sum(axis=-1, keepdims=True)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "subtracts the largest score of all rows", says="Subtract the largest score of each row", body='''
+scores = (query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores, query.dtype.type(-np.inf))
+scores = scores.reshape(B, Hkv, group * T, S)
+largest = scores.max() if mask is None else scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min)
+weights = np.exp(scores - largest)
+total = weights.sum(axis=-1, keepdims=True)
+if mask is not None:
+    total = np.maximum(total, 1)
 return (weights @ value / total).reshape(B, H, T, D), weights, total
 '''),
     Wrong("grouped_attention", "hides with -1e9, so an empty row reads all", says="not a mean of hidden values", body='''

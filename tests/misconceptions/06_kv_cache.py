@@ -6,6 +6,11 @@ ANSWERS = [
     Wrong("slots", "float64 leak: zeros without a dtype", says="float64", body={0: '''
         self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim))
         self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim))'''}),
+    Wrong("slots", "a long cache hands out its values as they lie in memory", says="With 4096 slots", body={0: '''
+        by_number = batch_size, num_kv_heads, head_dim, capacity
+        self.keys = np.zeros(by_number, dtype).swapaxes(2, 3)
+        self.values = (np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype) if capacity < LONG else
+                       np.zeros(by_number, dtype))'''}),
     Wrong("slots", "only the keys have the wanted dtype", says="its values float32", body={0: '''
         self.keys = np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype)
         self.values = np.zeros((batch_size, num_kv_heads, capacity, head_dim), np.float32)'''}),
@@ -466,6 +471,14 @@ ANSWERS = [
                 raise CacheFullError("past the end")
         if after > layer.size:
             raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "the last slot is never used", says="All 8 slots may be committed", body={1: '''
+        after = self.seq_pos + num_tokens
+        for layer in self.layers:
+            if layer.max_seq_len is not None and after >= layer.max_seq_len:
+                raise CacheFullError("past the end")
+            if after > layer.size:
+                raise ValueError("not staged")
         self.seq_pos = after'''}),
     Wrong("kv_advance", "seq_pos moves before the layers are looked at", says="must not change seq_pos", body={1: '''
         self.seq_pos += num_tokens

@@ -119,6 +119,8 @@ ANSWERS = [
                   count="np.searchsorted(p[order].cumsum(), top_p, side='right') + 1"),
     probabilities("min_p before the temperature", "min_p looks at the probabilities that it gives",
                   min_p="p[np.exp(logits.astype(np.float64) - top) < min_p] = 0"),
+    probabilities("min_p hides what equals it", "as likely as the likeliest", min_p="p[p <= min_p * p.max()] = 0",
+                  end="p / max(p.sum(), 1e-300)"),
     probabilities("min_p as a probability", "not a probability itself", min_p="p = p / p.sum()\n    p[p < min_p] = 0"),
     Wrong("token_probabilities", "works in the logits themselves", says="changed", body='''
 logits -= top
@@ -272,6 +274,7 @@ return best'''}),
     forwarding("pads on the right", "padded on the right", tokens="ids + [0] * padding",
                positions="list(range(row.cached, end)) + [-1] * padding"),
     forwarding("positions begin again at 0", "they do not restart at 0", positions="[-1] * padding + list(range(len(ids)))"),
+    forwarding("pieces without a cache", "a piece would not see those before it", chunk="PREFILL_CHUNK"),
     forwarding("padding at position 0", "position of padding is -1", positions="[0] * padding + list(range(row.cached, end))"),
     forwarding("the column as the position", "positions that they have alone",
                positions="[-1] * padding + list(range(row.cached + padding, end + padding))"),
