@@ -24,10 +24,10 @@ def test_it_keeps_its_promises():
     shares = examine(model, stories=50)
     print(shares)
     assert shares["grammatical, greedy"] >= 0.98
-    assert shares["grammatical, temperature 0.8"] >= 0.95
-    assert shares["consistent, greedy, one child"] >= 0.95
-    assert shares["consistent, greedy, two children"] >= 0.85
-    assert shares["consistent, temperature 0.8"] >= 0.55
+    assert shares["grammatical, temperature 0.8"] >= 0.97
+    assert shares["consistent, greedy, one child"] >= 0.97
+    assert shares["consistent, greedy, two children"] >= 0.9
+    assert shares["consistent, temperature 0.8"] >= 0.65
     assert shares["held-out sums"] >= 0.98
     assert shares["trained sums"] >= 0.98
 
