@@ -537,7 +537,7 @@ def check_lesson(workspace, lesson, seconds):
 
 @app.command()
 def check(
-    module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all lessons if left out, but those not begun are only named.")] = None,
+    module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all if left out; those not begun are only named.")] = None,
     seconds: Annotated[int, typer.Option(help="How long one cell may run.", min=1)] = 30,
 ):
     """Run a lesson's self-checks on your code in a fresh kernel."""
