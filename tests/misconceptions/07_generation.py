@@ -121,6 +121,23 @@ ANSWERS = [
                   min_p="p[np.exp(logits.astype(np.float64) - top) < min_p] = 0"),
     probabilities("min_p hides what equals it", "as likely as the likeliest", min_p="p[p <= min_p * p.max()] = 0",
                   end="p / max(p.sum(), 1e-300)"),
+    probabilities("min_p as if the largest were always 1", "also of what top_p left",
+                  min_p="p[p < min_p] = 0"),
+    Wrong("token_probabilities", "top_k from a partition at the wrong end", says="Of 1000 tokens", body='''
+if temperature == 0:
+    return (np.arange(V) == logits.argmax()) * 1.0
+p = np.exp((logits.astype(np.float64) - top) / temperature)
+if top_k is not None and top_k < V:
+    order = np.argsort(-logits, kind='stable')
+    kept = order[logits[order] >= np.partition(logits, top_k)[-top_k]][:top_k]
+    p[~np.isin(np.arange(V), kept)] = 0
+if top_p is not None and top_p < 1:
+    p = p / p.sum()
+    order = np.argsort(-p, kind='stable')
+    p[order[np.searchsorted(p[order].cumsum(), top_p) + 1:]] = 0
+if min_p is not None:
+    p[p < min_p * p.max()] = 0
+return p / p.sum()'''),
     probabilities("min_p as a probability", "not a probability itself", min_p="p = p / p.sum()\n    p[p < min_p] = 0"),
     Wrong("token_probabilities", "works in the logits themselves", says="changed", body='''
 logits -= top
