@@ -8,6 +8,7 @@ import ast
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import pytest
 
 from tests import lessons as L
 from tests.misconceptions import Right, Wrong
+from tests.misconceptions.changes import changes
 from tests.misconceptions.runner import with_answer
 
 BANKS = L.ROOT / "tests" / "misconceptions"
@@ -87,6 +89,27 @@ def test_checks_tell_wrong_from_right(path, tmp_path, record_property):
               for result in results if result["fault"]]
     assert not faults, "\n".join(["", *faults])
     assert len(results) == len(answers)
+
+
+def test_changes_are_one_step_away():
+    assert set(changes("if a < 1:\n    return x[:n]\nreturn np.max(a, axis=0)")) == {
+        *(f"{first}:\n    return x[:n]\nreturn np.max(a, axis=0)"
+          for first in ("if False", "if True", "if a <= 1", "if a > 1", "if a < 2", "if a < 0")),
+        *(f"if a < 1:\n    return {part}\nreturn np.max(a, axis=0)" for part in ("x[:]", "x[:n + 1]")),
+        *(f"if a < 1:\n    return x[:n]\nreturn {last}"
+          for last in ("np.max(a)", "np.min(a, axis=0)", "np.max(a, axis=1)", "np.max(a, axis=-1)"))}
+
+
+def test_changes_that_mean_the_same_are_accepted_and_others_are_not():
+    if not hasattr(os, "fork"):
+        pytest.skip("this system cannot fork a process")
+    done = subprocess.run([sys.executable, "-m", "tests.misconceptions.changes", "02", "softmax"], cwd=L.ROOT, text=True,
+                          encoding="utf-8", capture_output=True, timeout=300)
+    *accepted, counts = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    assert "    +shift = np.maximum(limits.min, x.data.max(axis=axis, keepdims=True))" in accepted      # arguments exchanged
+    assert not any(".min(axis" in line or ".mean(" in line for line in accepted)
+    assert re.fullmatch(r"softmax: \d\d changes, \d accepted", counts)
 
 
 def table(path, results):
