@@ -89,9 +89,14 @@ class Replace(ast.NodeTransformer):
         return self.new if node is self.old else self.generic_visit(node)
 
 
+def in_function(code):
+    """The syntax tree of some code as the body of a function, where it may return."""
+    return ast.parse("def body():\n" + textwrap.indent(code, "    "))
+
+
 def changes(code):
     """All versions of some code (the body of a function) that are one change away from it, each once."""
-    tree = ast.parse("def body():\n" + textwrap.indent(code, "    "))
+    tree = in_function(code)
     seen = {ast.unparse(tree)}
     for place, node in enumerate(ast.walk(tree)):
         for number, _ in enumerate(variants(node)):
@@ -105,7 +110,7 @@ def changes(code):
 
 def difference(code, changed):
     """The lines that differ, as text."""
-    plain = textwrap.dedent(ast.unparse(ast.parse("def body():\n" + textwrap.indent(code, "    "))).partition("\n")[2])
+    plain = textwrap.dedent(ast.unparse(in_function(code)).partition("\n")[2])
     lines = difflib.unified_diff(plain.split("\n"), changed.split("\n"), lineterm="", n=0)
     return "\n".join(f"    {line}" for line in lines if not line.startswith(("+++", "---", "@@")))
 
