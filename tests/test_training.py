@@ -177,11 +177,14 @@ def test_a_cache_is_refused_while_gradients_are_on():
 def test_the_parameters_are_views_and_the_model_computes_the_same():
     model = Transformer(CONFIG, seed=1)
     with no_grad():
-        before = model([[1, 2, 3]]).data.copy()
-        names = [name for name, _ in model.named_parameters()]
+        before, logits = {name: array.copy() for name, array in model.state_dict().items()}, model([[1, 2, 3]]).data.copy()
         optimiser = AdamW(model)
-        np.testing.assert_array_equal(model([[1, 2, 3]]).data, before)
-    assert [name for name, _ in model.named_parameters()] == names
+        after = model.state_dict()
+        assert list(after) == list(before)
+        for name, array in after.items():
+            np.testing.assert_array_equal(array, before[name])
+        # the table lies row by row now, where a new model has it column by column: BLAS adds in another order
+        np.testing.assert_allclose(model([[1, 2, 3]]).data, logits, rtol=0, atol=1e-6)
     assert all(np.shares_memory(parameter.data, optimiser.weights) for parameter in model.parameters())
     assert len(optimiser.weights) == model.num_parameters() and optimiser.weights.dtype == np.float32
 
@@ -331,7 +334,10 @@ def test_a_checkpoint_is_a_model_too(tmp_path):
     trainer.run()
     save_checkpoint(trainer, tmp_path / "c.safetensors")
     model, _ = load_model(tmp_path / "c.safetensors")
-    np.testing.assert_array_equal(model([[1, 2]]).data, trainer.model([[1, 2]]).data)
+    for name, array in trainer.model.state_dict().items():
+        np.testing.assert_array_equal(model.state_dict()[name], array)
+    # BLAS adds in another order, because only the loaded model has its table column by column
+    np.testing.assert_allclose(model([[1, 2]]).data, trainer.model([[1, 2]]).data, rtol=0, atol=1e-6)
 
 
 def test_saving_is_atomic(tmp_path, monkeypatch):

@@ -495,6 +495,18 @@ def test_the_weights_of_a_model_lie_in_one_block(tied):
     assert all(0 <= after - (begin + size) < 64 for (begin, size), (after, _) in zip(places, places[1:]))
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_only_a_tied_table_lies_column_by_column(tied):
+    """So the head's `table.T` lies row by row; loading weights keeps it so."""
+    model, state = Transformer(dataclasses.replace(TINY, tie_embeddings=tied), seed=0), {}
+    for _ in range(2):
+        for name, array in model.state_dict().items():
+            expected = array.T if tied and name == "embedding.weight" else array
+            assert expected.flags.c_contiguous, name
+            state[name] = np.ascontiguousarray(array) + 1
+        model.load_state_dict(state)
+
+
 def test_residual_projections_start_smaller():
     model = Transformer(TransformerConfig(40, 64, 8, 4, 2, 96, 32, tie_embeddings=False), seed=0)
     for name, array in model.state_dict().items():

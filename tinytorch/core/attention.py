@@ -96,7 +96,7 @@ def grouped_attention(query, key, value, mask=None):
     q = np.multiply(query, D ** -0.5, order="C").reshape(B, Hkv, group * T, D)
     scores = matmul_few_rows(q, key.swapaxes(-1, -2))           # (B, Hkv, group * T, S)
     if mask is None:
-        largest = scores.max(axis=-1, keepdims=True)
+        largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
     else:
         mask = mask[:, None] if mask.ndim == 3 else mask        # (B, 1 or Hkv, T, S)
         np.copyto(scores.reshape(B, Hkv, group, T, S), -np.inf, where=~mask[:, :, None])
@@ -104,7 +104,7 @@ def grouped_attention(query, key, value, mask=None):
         largest = scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min)
     scores -= largest
     weights = np.exp(scores, out=scores)
-    total = weights.sum(axis=-1, keepdims=True)
+    total = np.add.reduce(weights, axis=-1, keepdims=True)
     if mask is not None:
         np.maximum(total, 1, out=total)                         # the largest weight is 1, so only empty rows change
     out = matmul_few_rows(weights, value)                       # (B, Hkv, group * T, D)

@@ -126,11 +126,11 @@ def rms_norm(x, weight, eps=1e-5):
     ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #5dd7ae3e
+@np.errstate(over="ignore")
 def silu(x):
-    """x * sigmoid(x) = x / (1 + exp(-x)), for a Tensor of any shape; nothing overflows."""
-    gate = np.maximum(x.data, -80)
-    divisor = 1 + np.exp(-gate)
-    y = gate / divisor
+    """x * sigmoid(x) = x / (1 + exp(-x)), for a Tensor of any shape of finite numbers."""
+    divisor = 1 + np.exp(-x.data)
+    y = x.data / divisor
 
     def backward(grad):
         sigmoid = 1 / divisor
@@ -139,18 +139,18 @@ def silu(x):
     return record(y, backward, x)
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #c2ad1433
+@np.errstate(over="ignore")
 def swiglu(gate_up):
     """silu(gate) * up, where the last axis of `gate_up` holds the gate and then the up part.
 
     gate_up: Tensor (..., 2 * I). Returns a Tensor (..., I). (Shazeer 2020, "GLU Variants Improve Transformer".)
     """
-    width, odd = divmod(gate_up.shape[-1], 2)
+    data = gate_up.data
+    width, odd = divmod(data.shape[-1], 2)
     if odd:
-        raise ValueError(f"swiglu splits the last axis into gate and up, so it must be even, but it is "
-                         f"{gate_up.shape[-1]}.")
-    gate, up = gate_up.data[..., :width], gate_up.data[..., width:]
+        raise ValueError(f"swiglu splits the last axis into gate and up, so it must be even, but it is {data.shape[-1]}.")
+    gate, up = data[..., :width], data[..., width:]
     ### BEGIN SOLUTION
-    gate = np.maximum(gate, -80)
     divisor = -gate
     np.exp(divisor, out=divisor)
     divisor += 1                                                    # 1 + exp(-gate), kept for the backward
@@ -160,7 +160,7 @@ def swiglu(gate_up):
     def backward(grad):
         sigmoid = 1 / divisor
         active = gate * sigmoid                                     # silu(gate)
-        part = np.empty_like(gate_up.data)
+        part = np.empty_like(data)
         np.multiply(grad * up, sigmoid + active * (1 - sigmoid), out=part[..., :width])
         np.multiply(grad, active, out=part[..., width:])
         return part,
@@ -173,7 +173,7 @@ def matmul_few_rows(a, b):
     """`a @ b` for arrays (..., n, K) and (..., K, M); two or three rows are multiplied one by one, without copies."""
     if 1 < a.shape[-2] < 4:
         return np.vecmat(a, b[..., None, :, :])
-    return np.dot(a, b) if b.ndim == 2 else a @ b           # the same for two matrices, but a quicker call
+    return a.dot(b) if b.ndim == 2 else a @ b               # the same for two matrices, but a quicker call
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #eec64b6f
 def linear(x, weight, bias=None):
@@ -181,23 +181,24 @@ def linear(x, weight, bias=None):
 
     x: Tensor (..., in). weight: Tensor (in, out). bias: Tensor (out,) or None. Returns a Tensor (..., out).
     """
-    data, (d_in, d_out) = x.data, weight.data.shape
+    data, matrix = x.data, weight.data
+    d_in, d_out = matrix.shape
     if data.shape[-1:] != (d_in,):
         raise ValueError(f"linear expects {d_in} features on the last axis, but the input has shape {x.shape}.")
     ### BEGIN SOLUTION
     rows = data.reshape(-1, d_in)                                   # all leading axes become one
-    y = matmul_few_rows(rows, weight.data)
-    if bias is not None:
-        y += bias.data
+    y = matmul_few_rows(rows, matrix).reshape(data.shape[:-1] + (d_out,))
 
     def backward(grad):
         grad = grad.reshape(-1, d_out)
-        by_x = np.dot(grad, weight.data.T).reshape(x.shape) if x.requires_grad else None
+        by_x = np.dot(grad, matrix.T).reshape(data.shape) if x.requires_grad else None
         by_weight = np.dot(rows.T, grad) if weight.requires_grad else None
         return (by_x, by_weight) if bias is None else (by_x, by_weight, grad.sum(axis=0))
 
-    parents = (x, weight) if bias is None else (x, weight, bias)
-    return record(y.reshape(data.shape[:-1] + (d_out,)), backward, *parents)
+    if bias is None:
+        return record(y, backward, x, weight)
+    y += bias.data
+    return record(y, backward, x, weight, bias)
     ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #d0181235
@@ -210,11 +211,11 @@ def embedding(weight, ids):
     ids = check_ids(np.array(ids), len(weight.data), "token ids")   # a copy: the caller may change his before backward
 
     def backward(grad):
-        part = np.zeros_like(weight.data)
+        part = np.zeros(weight.shape, weight.dtype)
         np.add.at(part, ids, grad)                                  # an id that occurs twice adds twice
         return part,
 
-    return record(weight.data.take(ids, axis=0), backward, weight)
+    return record(weight.data[ids], backward, weight)
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #d2c72a28
 class Module:

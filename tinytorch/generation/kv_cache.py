@@ -201,7 +201,7 @@ def check(self, key, value, positions=None, size=None):
     if positions.shape != (self.batch_size, T) or positions.dtype.kind not in "iu":
         raise ValueError(f"positions is {positions.dtype} {positions.shape}, but it must be whole numbers (batch, tokens) "
                          f"= {(self.batch_size, T)}: one position for each new token.")
-    if positions.dtype == np.uint64 and positions.max() >= 2**63:
+    if positions.dtype.kind == "u" and positions.max() >= 2**63:
         raise ValueError(f"positions has {positions.max()}, which is larger than every position that there can be. A "
                          "negative number, for padding, needs a signed type such as int64.")
     return key, value, positions

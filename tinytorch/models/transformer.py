@@ -155,9 +155,11 @@ class Transformer(Module):
         self.norm = RMSNorm(config.embed_dim, config.norm_eps)
         if not config.tie_embeddings:
             self.head = Linear(config.embed_dim, config.vocab_size, rng=rng)
-        parameters = self.parameters()
-        for parameter, weights in zip(parameters, pack([parameter.data for parameter in parameters])):
-            parameter.data = weights
+        table, parameters = self.embedding.weight, self.parameters()
+        by_column = [config.tie_embeddings and parameter is table for parameter in parameters]
+        packed = pack([parameter.data.T if turn else parameter.data for parameter, turn in zip(parameters, by_column)])
+        for parameter, weights, turn in zip(parameters, packed, by_column):
+            parameter.data = weights.T if turn else weights
 
     def num_parameters(self):
         """How many numbers training can change."""
