@@ -444,7 +444,10 @@ def test_loading_weights(assign):
     source, target = random_model(19), Transformer(TINY, seed=1)
     state = {name: array.copy() for name, array in source.state_dict().items()}
     target.load_state_dict(state, assign=assign)
-    np.testing.assert_array_equal(logits_of(target, [[1, 2, 3]]), logits_of(source, [[1, 2, 3]]))
+    for name, array in target.state_dict().items():
+        np.testing.assert_array_equal(array, source.state_dict()[name])
+    # not all of their matrices lie in the same order, so BLAS may add in another one
+    np.testing.assert_allclose(logits_of(target, [[1, 2, 3]]), logits_of(source, [[1, 2, 3]]), rtol=0, atol=1e-6)
     assert (target.embedding.weight.data is state["embedding.weight"]) == assign
 
 
@@ -476,16 +479,17 @@ def test_packed_arrays_are_the_same_in_one_block():
     """Of any shape, dtype and layout, an empty one and one zero at every place included; the originals stay apart."""
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((3, 5)).astype(np.float32), rng.standard_normal((2, 3, 4)).T, np.zeros((0, 4), np.float32),
-              np.broadcast_to(np.float32(0), (7, 2)), np.arange(5), np.float32([1.5])]
+              np.broadcast_to(np.float32(0), (7, 2)), np.arange(5), np.float32([1.5]), rng.standard_normal((4, 3)), np.ones((2, 2))]
     views = pack(arrays)
     for view, array in zip(views, arrays, strict=True):
-        assert view.dtype == array.dtype and view.flags.c_contiguous and view.flags.writeable
+        tall = array.shape in ((7, 2), (4, 3))
+        assert view.dtype == array.dtype and (view.T if tall else view).flags.c_contiguous and view.flags.writeable
         np.testing.assert_array_equal(view, array)
         assert view.ctypes.data % 64 == 0 or not view.size
     for number, view in enumerate(views):
         view[...] = number                                              # no view reaches into another
-    assert [view.ravel()[:1].tolist() for view in views] == [[0], [1], [], [3], [4], [5]]
-    assert all((view == number).all() for number, view in enumerate(views)) and arrays[-1][0] == 1.5
+    assert [view.ravel()[:1].tolist() for view in views] == [[0], [1], [], [3], [4], [5], [6], [7]]
+    assert all((view == number).all() for number, view in enumerate(views)) and arrays[5][0] == 1.5
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -495,14 +499,13 @@ def test_the_weights_of_a_model_lie_in_one_block(tied):
     assert all(0 <= after - (begin + size) < 64 for (begin, size), (after, _) in zip(places, places[1:]))
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_only_a_tied_table_lies_column_by_column(tied):
-    """So the head's `table.T` lies row by row; loading weights keeps it so."""
-    model, state = Transformer(dataclasses.replace(TINY, tie_embeddings=tied), seed=0), {}
+def test_the_longer_side_of_a_matrix_lies_together():
+    """Loading weights leaves it so."""
+    model, state = Transformer(TINY, seed=0), {}
     for _ in range(2):
         for name, array in model.state_dict().items():
-            expected = array.T if tied and name == "embedding.weight" else array
-            assert expected.flags.c_contiguous, name
+            tall = name.endswith(("embedding.weight", "mlp.down.weight"))
+            assert (array.T if tall else array).flags.c_contiguous, name
             state[name] = np.ascontiguousarray(array) + 1
         model.load_state_dict(state)
 

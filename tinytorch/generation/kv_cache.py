@@ -17,7 +17,7 @@ import numpy as np
 from ..core.tensor import Tensor, add_to_class, is_grad_enabled, record
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #68175e98
-LONG = 2048             # from so many slots on, values are read faster if they lie in memory as keys do
+LONG = 2048             # from about so many slots on, values are read faster if they lie in memory as keys do
 
 
 class Slots:

@@ -128,14 +128,18 @@ def unembed(x, table):
 def pack(arrays):
     """Copy arrays into one block of memory, one after another, each at an address that is a multiple of 64.
 
-    arrays: a list of ndarrays of any shapes and dtypes. Returns a list of views of the block with the same numbers.
+    arrays: a list of ndarrays of any shapes and dtypes. Returns a list of views of the block with the same numbers. A matrix
+    with more rows than columns lies column by column, everything else row by row.
     """
     starts = np.cumsum([0] + [-(-array.nbytes // 64) * 64 for array in arrays])     # rounded up
     block = np.empty(starts[-1] + 64, np.uint8)
     starts += -block.ctypes.data % 64
-    views = [block[start:start + array.nbytes].view(array.dtype).reshape(array.shape) for start, array in zip(starts, arrays)]
-    for view, array in zip(views, arrays):
+    views = []
+    for start, array in zip(starts, arrays):
+        tall = array.ndim == 2 and len(array) > array.shape[1]
+        view = block[start:start + array.nbytes].view(array.dtype).reshape(array.shape, order="F" if tall else "C")
         view[...] = array
+        views.append(view)
     return views
 
 # %% ../../modules/source/04_transformer/04_transformer.ipynb #41b5ce84
@@ -155,11 +159,9 @@ class Transformer(Module):
         self.norm = RMSNorm(config.embed_dim, config.norm_eps)
         if not config.tie_embeddings:
             self.head = Linear(config.embed_dim, config.vocab_size, rng=rng)
-        table, parameters = self.embedding.weight, self.parameters()
-        by_column = [config.tie_embeddings and parameter is table for parameter in parameters]
-        packed = pack([parameter.data.T if turn else parameter.data for parameter, turn in zip(parameters, by_column)])
-        for parameter, weights, turn in zip(parameters, packed, by_column):
-            parameter.data = weights.T if turn else weights
+        parameters = self.parameters()
+        for parameter, weights in zip(parameters, pack([parameter.data for parameter in parameters])):
+            parameter.data = weights
 
     def num_parameters(self):
         """How many numbers training can change."""

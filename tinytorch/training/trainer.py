@@ -313,7 +313,7 @@ def save_model(path, model, dtype=np.float32):
 
 
 def load_model(path):
-    """The model in a file of `save_model`, or in a checkpoint of `Trainer.save`, and its tokenizer.
+    """The model in a file of `save_model`, or in a checkpoint of `save_checkpoint`, and its tokenizer.
 
     Returns (Transformer, ByteTokenizer); the weights are float32. FileNotFoundError, or ValueError in a sentence for a
     file that is foreign, damaged or cut off.
