@@ -268,11 +268,11 @@ class Attention(Module):
         """
         ### BEGIN SOLUTION
         rotation = self.rotary(positions)
-        query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads, rotation)
+        query, key, value = split_heads(self.qkv.forward(x), self.num_heads, self.num_kv_heads, rotation)
         if cache is None:
             mask = visible(positions, positions)
         else:
             key, value = cache.update(layer_idx, key, value, positions)
             mask = cache_mask(positions, cache.layers[layer_idx])
-        return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
+        return self.out.forward(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
         ### END SOLUTION

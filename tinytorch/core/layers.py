@@ -109,10 +109,13 @@ def rms_norm(x, weight, eps=1e-5):
     if data.size == d:                                              # one vector: Python floats cost less than arrays
         row = data.reshape(d)
         scale = 1 / math.sqrt(float(row.dot(row)) / d + eps)
+        y = row * scale
+        y *= gain                                                   # quickest for two arrays of the very same shape
+        y = y.reshape(data.shape)
     else:
         scale = 1 / np.sqrt(np.vecdot(data, data) / d + eps)[..., None]
-    y = data * scale
-    y *= gain
+        y = data * scale
+        y *= gain
 
     def backward(grad):
         unit = data * scale                                         # x without its length

@@ -85,7 +85,7 @@ class MLP(Module):
     def forward(self, x):
         """x (B, T, embed_dim) -> (B, T, embed_dim)."""
         ### BEGIN SOLUTION
-        return self.down(swiglu(self.gate_up(x)))
+        return self.down.forward(swiglu(self.gate_up.forward(x)))
         ### END SOLUTION
 
 # %% ../../modules/source/04_transformer/04_transformer.ipynb #2ede780b
@@ -103,8 +103,8 @@ class Block(Module):
     def forward(self, x, positions, cache=None, layer_idx=0):
         """x (B, T, embed_dim), positions (B, T) -> (B, T, embed_dim)."""
         ### BEGIN SOLUTION
-        x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
-        return x + self.mlp(self.mlp_norm(x))
+        x = x + self.attention.forward(self.attention_norm.forward(x), positions, cache, layer_idx)
+        return x + self.mlp.forward(self.mlp_norm.forward(x))
         ### END SOLUTION
 
 # %% ../../modules/source/04_transformer/04_transformer.ipynb #f47d482b
@@ -239,7 +239,7 @@ def hidden_states(self, tokens, cache=None, positions=None):
     ### BEGIN SOLUTION
     x = self.embedding(tokens)
     for layer_idx, block in enumerate(self.blocks):
-        x = block(x, positions, cache, layer_idx)
+        x = block.forward(x, positions, cache, layer_idx)
         if cache is not None and layer_idx == len(self.blocks) - 1:
             cache.advance(T)
         yield x
