@@ -238,7 +238,11 @@ class Module:
         return [parameter for _, parameter in self.named_parameters()]
 
     def state_dict(self):
-        """{name: ndarray} of all parameters: the arrays themselves, not copies."""
+        """{name: ndarray} of all parameters: the arrays themselves, not copies.
+
+        Some may lie column by column (lesson 04). `save_model` (lesson 05) minds that; `save_file` of safetensors does not and
+        mixes their numbers up, so give it `np.ascontiguousarray(array)`.
+        """
         return {name: parameter.data for name, parameter in self.named_parameters()}
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #6f21d0e3
