@@ -20,6 +20,9 @@ from tinytorch.generation.generate import generate, stream
 TOLERANCE = 1e-3                                        # of logits of deviation 1
 PROMPT = 8
 DECODE_TOKENS = {"0.8M": 192, "7M": 64, "30M": 24, "124M": 10}     # in a round: about a quarter of a second
+# The same for prefill. After a pause the threads of a library may wake up on one core, and share it for some milliseconds:
+# a short measurement would be about that.
+PREFILL_TOKENS = {"0.8M": 4096, "7M": 2048, "30M": 512, "124M": 256}
 ROUNDS = 6
 RATIO = "times as fast"
 
@@ -172,7 +175,7 @@ def prefill(bench):
         for size in bench.sizes:
             model, peers = bench.load(size)
             prompt = random_ids(model, 1, length)
-            repeat = max(1, 64 // length) if size in ("0.8M", "7M") else 1
+            repeat = min(16, max(1, PREFILL_TOKENS[size] // length))
 
             def run(peer):
                 return seconds(lambda: [peer.start(prompt, length + 1) for _ in range(repeat)]) / repeat
