@@ -183,7 +183,7 @@ def test_the_parameters_are_views_and_the_model_computes_the_same():
         assert list(after) == list(before)
         for name, array in after.items():
             np.testing.assert_array_equal(array, before[name])
-        # the table lies row by row now, where a new model has it column by column: BLAS adds in another order
+        # all matrices lie row by row now, in a new model each along its longer side: BLAS adds in another order
         np.testing.assert_allclose(model([[1, 2, 3]]).data, logits, rtol=0, atol=1e-6)
     assert all(np.shares_memory(parameter.data, optimiser.weights) for parameter in model.parameters())
     assert len(optimiser.weights) == model.num_parameters() and optimiser.weights.dtype == np.float32
@@ -336,7 +336,7 @@ def test_a_checkpoint_is_a_model_too(tmp_path):
     model, _ = load_model(tmp_path / "c.safetensors")
     for name, array in trainer.model.state_dict().items():
         np.testing.assert_array_equal(model.state_dict()[name], array)
-    # BLAS adds in another order, because only the loaded model has its table column by column
+    # BLAS adds in another order, because only in the loaded model each matrix lies along its longer side
     np.testing.assert_allclose(model([[1, 2]]).data, trainer.model([[1, 2]]).data, rtol=0, atol=1e-6)
 
 

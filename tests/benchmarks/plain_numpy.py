@@ -2,8 +2,8 @@
 
 It gives up everything that makes a model readable. The gains of the norms, the scale of the scores and the signs of
 SwiGLU are multiplied into copies of the weights; all results go to buffers that exist before the first token, and so
-do their views; keys, and the values of long caches, lie as (head_dim, tokens); the head is a transposed copy of the
-embedding table. Where the library's own layouts are the fastest known, the loop has them, too.
+do their views. Where the library's own layouts are the fastest known, of weights (`pack`) and of keys and values (`Slots`),
+the loop has them, too.
 """
 import math
 
@@ -22,7 +22,7 @@ def fold(model):
         gate_up = -block.mlp_norm.weight.data[:, None] * block.mlp.gate_up.weight.data      # -gate and -up
         folded += qkv, block.attention.out.weight.data, gate_up, block.mlp.down.weight.data
     table = model.embedding.weight.data.T if c.tie_embeddings else model.head.weight.data
-    *folded, head = pack([*folded, np.ascontiguousarray(model.norm.weight.data[:, None] * table)])
+    *folded, head = pack([*folded, model.norm.weight.data[:, None] * table])
     return [folded[i:i + 4] for i in range(0, len(folded), 4)], head
 
 

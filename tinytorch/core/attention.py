@@ -96,12 +96,12 @@ def grouped_attention(query, key, value, mask=None):
     q = np.multiply(query, D ** -0.5, order="C").reshape(B, Hkv, group * T, D)
     scores = matmul_few_rows(q, key.swapaxes(-1, -2))           # (B, Hkv, group * T, S)
     if mask is None:
-        largest = np.maximum.reduce(scores, axis=-1, keepdims=True)
+        largest = np.maximum.reduce(scores, axis=-1, keepdims=True)         # .max() does the same by a detour
     else:
         mask = mask[:, None] if mask.ndim == 3 else mask        # (B, 1 or Hkv, T, S)
         np.copyto(scores.reshape(B, Hkv, group, T, S), -np.inf, where=~mask[:, :, None])
         # `initial` keeps the largest score finite where all are -inf, so that no inf - inf can give NaN
-        largest = scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min)
+        largest = np.maximum.reduce(scores, axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min)
     scores -= largest
     weights = np.exp(scores, out=scores)
     total = np.add.reduce(weights, axis=-1, keepdims=True)

@@ -107,15 +107,14 @@ def rms_norm(x, weight, eps=1e-5):
                          f"but it has shape {gain.shape}.")
     ### BEGIN SOLUTION
     if data.size == d:                                              # one vector: Python floats cost less than arrays
-        row = data.reshape(d)
-        scale = 1 / math.sqrt(float(row.dot(row)) / d + eps)
-        y = row * scale
-        y *= gain                                                   # quickest for two arrays of the very same shape
-        y = y.reshape(data.shape)
+        vectors = data.reshape(d)                                   # of the shape of gain, which makes the product quicker
+        scale = 1 / math.sqrt(float(vectors.dot(vectors)) / d + eps)
     else:
+        vectors = data
         scale = 1 / np.sqrt(np.vecdot(data, data) / d + eps)[..., None]
-        y = data * scale
-        y *= gain
+    y = vectors * scale
+    y *= gain
+    y = y.reshape(data.shape)
 
     def backward(grad):
         unit = data * scale                                         # x without its length

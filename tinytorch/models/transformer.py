@@ -237,7 +237,7 @@ def hidden_states(self, tokens, cache=None, positions=None):
     tokens, positions = check_inputs(self.config, tokens, cache, positions)
     B, T = tokens.shape
     ### BEGIN SOLUTION
-    x = self.embedding(tokens)
+    x = self.embedding.forward(tokens)
     for layer_idx, block in enumerate(self.blocks):
         x = block.forward(x, positions, cache, layer_idx)
         if cache is not None and layer_idx == len(self.blocks) - 1:
@@ -268,8 +268,8 @@ def forward(self, tokens, cache=None, positions=None, logits_to_keep=None):
         pass
     if keep < T:
         x = x[:, -keep:]
-    x = self.norm(x)
-    return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    x = self.norm.forward(x)
+    return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head.forward(x)
     ### END SOLUTION
 
 # %% ../../modules/source/04_transformer/04_transformer.ipynb #f5234df5
