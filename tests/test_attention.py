@@ -237,8 +237,9 @@ def test_numpy_scalars_among_the_arguments_bring_no_float64():
 
 
 def test_rotary_refuses():
-    with pytest.raises(ValueError, match="head_dim is 5.*must be even"):
-        Rotary(5, 8)
+    for head_dim in (5, 0, -2):
+        with pytest.raises(ValueError, match=f"head_dim is {head_dim},.*must be even and at least 2"):
+            Rotary(head_dim, 8)
     with pytest.raises(ValueError, match="Position 8 is beyond the 8 positions"):
         Rotary(4, 8)(np.array([[0, 8]]))
     with pytest.raises(TypeError, match="float16"):

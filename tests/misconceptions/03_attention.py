@@ -33,7 +33,7 @@ return pairs.view(x.dtype)
 pairs = np.ascontiguousarray(x).view(complex_type)
 return Tensor((pairs * rotation.astype(complex_type)).view(x.dtype), dtype=x.dtype)
 '''),
-    Wrong("apply_rotary", "returns the complex numbers", says="must keep the shape", body='''
+    Wrong("apply_rotary", "returns the complex numbers", says="the complex numbers themselves", body='''
 return np.ascontiguousarray(x).view(complex_type) * rotation.astype(complex_type)
 '''),
     Wrong("apply_rotary", "turns every row like the first", says="rows have different positions", body='''
@@ -42,6 +42,13 @@ return (pairs * rotation[:1].astype(complex_type)).view(x.dtype)
 '''),
     Wrong("apply_rotary", "reads any array as complex numbers", says="Use np.ascontiguousarray before the view", body='''
 return (x.view(complex_type) * rotation.astype(complex_type)).view(x.dtype)
+'''),
+    Wrong("apply_rotary", "views as complex64 whatever the dtype is", says="View x as complex_type", body='''
+return (np.ascontiguousarray(x).view(np.complex64) * rotation).view(x.dtype)
+'''),
+    Wrong("apply_rotary", "computes in complex64 whatever the dtype is", says="only as precise as float32", body='''
+pairs = np.ascontiguousarray(x, dtype=np.float32).view(np.complex64)
+return (pairs * rotation).view(np.float32).astype(x.dtype)
 '''),
     Right("apply_rotary", "with cos and sin", body='''
 cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
@@ -131,6 +138,41 @@ if window is not None:
 return np.repeat(seen[:1], len(seen), axis=0)
 '''),
     Wrong("visible", "heads with positions of their own are not provided for", says="(B, heads, S) must give", body='''
+q, p = query_positions[:, :, None], key_positions[:, None, :]
+seen = (p >= 0) & (p <= q)
+if window is not None:
+    seen &= (q - p < window) | (p < sinks)
+return seen
+'''),
+    Wrong("visible", "the sinks are the first places in the array", says="not places in the array", body='''
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = (p >= 0) & (p <= q)
+if window is not None:
+    seen &= (q - p < window) | (np.arange(key_positions.shape[-1]) < sinks)
+return seen
+'''),
+    Wrong("visible", "the window counts places in the array", says="not places in the array", body='''
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = (p >= 0) & (p <= q)
+if window is not None:
+    seen &= (q - np.arange(key_positions.shape[-1]) < window) | (p < sinks)
+return seen
+'''),
+    Wrong("visible", "the sinks are the first tokens that are held", says="has no sink", body='''
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = (p >= 0) & (p <= q)
+if window is not None:
+    first = np.where(p < 0, p.max(), p).min(axis=-1, keepdims=True)
+    seen &= (q - p < window) | (p - first < sinks)
+return seen
+'''),
+    Wrong("visible", "no window for heads with positions of their own", says="the window of 2 and the sink hold here too", body='''
+if key_positions.ndim == 3:
+    q, p = query_positions[:, None, :, None], key_positions[:, :, None, :]
+    return (p >= 0) & (p <= q)
 q, p = query_positions[:, :, None], key_positions[:, None, :]
 seen = (p >= 0) & (p <= q)
 if window is not None:
@@ -359,6 +401,76 @@ total = np.maximum(weights.sum(axis=-1, keepdims=True), 1)
 out = weights @ values / total
 return out, weights.reshape(B, Hkv, group * T, S), total.reshape(B, Hkv, group * T, 1)
 '''),
+    Wrong("grouped_attention", "hides after np.exp, so a hidden score may be the largest", says="hide before you look", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+if mask is not None:
+    seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    weights = (weights.reshape(B, Hkv, group, T, S) * seen).reshape(scores.shape)
+total = weights.sum(axis=-1, keepdims=True)
+total[total == 0] = 1
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "a total of ones that are float64", says="np.ones makes float64", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores = np.where(mask[:, :, None], scores.reshape(B, Hkv, group, T, S), -np.inf).reshape(scores.shape)
+shares = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min))
+shares /= np.maximum(shares.sum(axis=-1, keepdims=True), 1)
+return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T, 1))
+'''),
+    Wrong("grouped_attention", "returns the weights from before the mask", says="With a mask, too", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+plain = np.exp(scores - scores.max(axis=-1, keepdims=True))
+total = plain.sum(axis=-1, keepdims=True)
+if mask is None:
+    return (plain @ value / total).reshape(B, H, T, D), plain, total
+seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+seen = np.broadcast_to(seen, (B, Hkv, group, T, S)).reshape(scores.shape)
+hidden = np.where(seen, scores, query.dtype.type(-np.inf))
+weights = np.exp(hidden - hidden.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min))
+out = weights @ value / np.maximum(weights.sum(axis=-1, keepdims=True), 1)
+return out.reshape(B, H, T, D), plain * seen.any(axis=-1, keepdims=True), total
+'''),
+    Wrong("grouped_attention", "turns the mask around in place", says="mask was changed", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    np.logical_not(mask, out=mask)
+    scores[np.broadcast_to(mask[:, :, None], (B, Hkv, group, T, S)).reshape(scores.shape)] = -np.inf
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min))
+total = np.maximum(weights.sum(axis=-1, keepdims=True), 1)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Right("grouped_attention", "adds the logarithm of the mask, which warns of log(0)", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = q @ key.swapaxes(-1, -2)
+if mask is not None:
+    seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    scores = (scores.reshape(B, Hkv, group, T, S) + np.log(seen)).astype(query.dtype).reshape(scores.shape)
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=np.finfo(scores.dtype).min))
+total = weights.sum(axis=-1, keepdims=True)
+total[total == 0] = 1
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Right("grouped_attention", "NaN in rows that see nothing, replaced by zeros by the mask", body='''
+q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
+scores = (q @ key.swapaxes(-1, -2)).reshape(B, Hkv, group, T, S)
+if mask is not None:
+    seen = (mask[:, None] if mask.ndim == 3 else mask)[:, :, None]
+    scores = np.where(seen, scores, query.dtype.type(-np.inf))
+shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+shares = shares / shares.sum(axis=-1, keepdims=True)
+if mask is not None:
+    shares = np.where(seen.any(axis=-1, keepdims=True), shares, query.dtype.type(0))
+shares = shares.reshape(B, Hkv, group * T, S)
+return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T, 1), query.dtype)
+'''),
     Right("grouped_attention", "plain products with @", body='''
 q = query.reshape(B, Hkv, group * T, D) * D ** -0.5
 scores = q @ key.swapaxes(-1, -2)
@@ -525,6 +637,8 @@ return turned[:, :num_heads], turned[:, num_heads:], heads[:, shared:]
         0: one_operation(back="(grad.view(COMPLEX[grad.dtype]) * rotation.conj()).view(grad.dtype)")}),
     Wrong("heads", "the gradient of split_heads is float64", says="comes back as float64", body={
         0: one_operation(zeros="np.zeros((B, T, total, D))")}),
+    Wrong("heads", "the gradient of split_heads is always float32", says="must stay float64", body={
+        0: one_operation(zeros="np.zeros((B, T, total, D), np.float32)")}),
     Wrong("heads", "merges with a reshape alone", says="exchange heads and tokens before the reshape", body={1: '''
 return x.reshape(B, T, H * D)
 '''}),
@@ -639,6 +753,14 @@ mask = cache_mask(positions, cache.layers[layer_idx])
     Wrong("attention", "attends to the new tokens only", says="not only to the new ones", body=forward(
         cached="cache.update(layer_idx, key, value, positions)")),
     Wrong("attention", "a mask of the new tokens for all cached keys", says="cache_mask", body=forward(cached=UPDATE)),
+    Wrong("attention", "asks for the mask before the update", says="only then cache_mask", body=forward(
+        cached="mask = cache_mask(positions, cache.layers[layer_idx])\n" + UPDATE)),
+    Wrong("attention", "updates without layer_idx", says="Is update called with layer_idx", body=forward(cached='''
+key, value = cache.update(key, value, positions)
+mask = cache_mask(positions, cache.layers[layer_idx])
+''')),
+    Wrong("attention", "asks the cache instead of its layer", says="cache_mask(positions, cache.layers[layer_idx])", body=forward(
+        cached=UPDATE + "mask = cache_mask(positions, cache)")),
     Wrong("attention", "forgets the output projection", says="Does self.out come last?", body=forward(
         result="merge_heads(mixed)")),
     Wrong("attention", "no mask for a single query", says="read the padding", body=forward(cached=UPDATE + '''
@@ -666,6 +788,15 @@ if cache is not None:
 mask = visible(positions, key_positions, window, sinks)
 mixed = scaled_dot_product_attention(query, key, value, mask)
 return self.out(merge_heads(mixed))
+'''),
+    Right("attention", "hands arrays to the cache", body='''
+query, key, value = split_heads(self.qkv(x), self.num_heads, self.num_kv_heads, self.rotary(positions))
+if cache is None:
+    mask = visible(positions, positions)
+else:
+    key, value = cache.update(layer_idx, key.data, value.data, positions)
+    mask = cache_mask(positions, cache.layers[layer_idx])
+return self.out(merge_heads(scaled_dot_product_attention(query, key, value, mask)))
 '''),
     Right("attention", "cuts and turns with the operations of Tensor", body='''
 B, T, _ = x.shape

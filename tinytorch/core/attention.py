@@ -15,14 +15,15 @@ from .tensor import concatenate, record
 class Rotary:
     """Table of rotations, one row for each position (Su et al. 2021, "RoFormer", section 3.2).
 
-    Pair i of a head, the numbers 2i and 2i + 1, turns by the angle position * base**(-2i / head_dim). A rotation
+    Pair k of a head, the numbers 2k and 2k + 1, turns by the angle position * base**(-2k / head_dim). A rotation
     is kept as one complex number, cos + i sin, so `table` is complex (max_seq_len, head_dim / 2).
-    ValueError for an odd head_dim.
+    ValueError for a head_dim that is odd or below 2.
     """
 
     def __init__(self, head_dim, max_seq_len, base=10000.0):
         if head_dim < 2 or head_dim % 2:
-            raise ValueError(f"head_dim is {head_dim}, but rotary embedding turns pairs of numbers, so it must be even.")
+            raise ValueError(f"head_dim is {head_dim}, but rotary embedding turns pairs of numbers, so it must be even and at "
+                             "least 2.")
         speeds = base ** (-np.arange(0, head_dim, 2) / head_dim)        # radians per position, one for each pair
         angles = np.outer(np.arange(max_seq_len), speeds)               # float64: late positions have large angles
         self.table = np.exp(1j * angles).astype(np.complex64)
@@ -87,7 +88,8 @@ def grouped_attention(query, key, value, mask=None):
     query: (B, H, T, D). key, value: (B, Hkv, S, D), group = H / Hkv. Keys and values are not repeated in memory.
     mask: bools (B, T, S) or (B, Hkv, T, S), True where a query may look; None when it may look everywhere.
     Returns out (B, H, T, D), weights (B, Hkv, group * T, S) and total (B, Hkv, group * T, 1), such that
-    weights / total are the probabilities. A query that may see nothing has weights of 0 and gives zeros.
+    weights / total are the probabilities, all three in the dtype of query. A query that may see nothing has weights of
+    0 and gives zeros.
     """
     B, H, T, D = query.shape
     Hkv, S = key.shape[1:3]
@@ -117,7 +119,11 @@ QUERY_CHUNK = 64        # so many queries attend at once, if some may not see ev
 
 
 def query_chunks(mask):
-    """Cut the queries of a mask (..., T, S) into chunks; yield for each its slice of queries, and that of the keys it sees."""
+    """Cut the queries of a mask (..., T, S) into chunks.
+
+    Yield for each its slice of queries, and a slice from the first to the last key that one of them sees (one hidden
+    key where none is seen).
+    """
     for start in range(0, mask.shape[-2], QUERY_CHUNK):
         queries = slice(start, start + QUERY_CHUNK)
         seen = np.flatnonzero(mask[..., queries, :].reshape(-1, mask.shape[-1]).any(axis=0))
@@ -125,12 +131,14 @@ def query_chunks(mask):
 
 # %% ../../modules/source/03_attention/03_attention.ipynb #a51fe74b
 def scaled_dot_product_attention(query, key, value, mask=None):
-    """Attention with grouped queries as one operation: softmax(Q K^T / sqrt(D)) V.
+    """Attention with grouped queries: softmax(Q K^T / sqrt(D)) V.
 
     query: Tensor (B, H, T, D). key, value: Tensors (B, Hkv, S, D), H a multiple of Hkv; query head h reads
     key/value head h // (H / Hkv). mask: bools (B, T, S) or (B, Hkv, T, S), see `visible`; None hides nothing.
     A query that may see nothing gives zeros. Returns (B, H, T, D) in the dtype of query.
-    ValueError for shapes that do not fit together. (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023.)
+    Up to QUERY_CHUNK queries, or any number without a mask, are one operation. More are done in chunks, see `query_chunks`.
+    ValueError for shapes that do not fit together, and for a mask that does not hold bools.
+    (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023.)
     """
     q, k, v = query.data, key.data, value.data
     check_attention(q.shape, k.shape, v.shape, mask)
@@ -245,8 +253,11 @@ class Attention(Module):
     shared by all layers. rng: a NumPy Generator for the weights. out_std: standard deviation of the output weights.
 
     What it expects of a cache (lesson 06 builds one): `cache.update(layer_idx, key, value, positions)` stores the new
-    keys and values, (B, Hkv, T, D), and returns all that the new queries may see. `cache.layers[layer_idx]` then
+    keys and values, (B, Hkv, T, D), and returns all that it holds for this layer. `cache.layers[layer_idx]` then
     tells the `positions` of these slots, and `window`, `sinks`, `padded` and `length`, see `cache_mask`.
+
+    ValueError for heads that cannot be shared evenly, for a rotary table of another head_dim, and in `forward` for
+    positions beyond the table.
     """
 
     def __init__(self, embed_dim, num_heads, num_kv_heads, head_dim, rotary, rng=None, out_std=0.02):
