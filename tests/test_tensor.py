@@ -396,9 +396,14 @@ def test_the_memory_of_freed_arrays_is_kept():
 class TestBackwardErrors:
     def test_non_scalar_without_gradient(self):
         x = leaf([1.0, 2.0])
-        with pytest.raises(ValueError, match=r"shape \(2,\).*only a scalar"):
+        with pytest.raises(ValueError, match=r"shape \(2,\).*only a Tensor of one element"):
             (x * 2).backward()
         assert x.grad is None
+
+    def test_one_element_of_any_shape_needs_no_gradient(self):
+        x = leaf([[3.0]])
+        (x * x).backward()
+        assert x.grad.tolist() == [[6.0]]
 
     def test_gradient_of_the_wrong_shape(self):
         x = leaf([1.0, 2.0])
