@@ -53,6 +53,21 @@ for index in np.ndindex(grad.shape):
     view[tuple(0 if n == 1 else i for i, n in zip(index, padded))] += grad[index]
 return out
 '''),
+    Wrong("unbroadcast", "forgets to return", says="`return` is missing", body='''
+while grad.ndim > len(shape):
+    grad = grad.sum(axis=0)
+for axis, n in enumerate(shape):
+    if n == 1:
+        grad = grad.sum(axis=axis, keepdims=True)
+'''),
+    Wrong("unbroadcast", "returns a list", says="an array should come back, but list came", body='''
+while grad.ndim > len(shape):
+    grad = grad.sum(axis=0)
+for axis, n in enumerate(shape):
+    if n == 1:
+        grad = grad.sum(axis=axis, keepdims=True)
+return grad.tolist()
+'''),
     Right("unbroadcast", "one axis after the other", body='''
 while grad.ndim > len(shape):
     grad = grad.sum(axis=0)
@@ -93,6 +108,30 @@ while stack:
         stack.append((node, True))
         stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 return order
+'''}),
+    Wrong("backward", "looks for repeats only when it adds", says="must not grow with the number of paths", body={0: '''
+order, done, stack = [], set(), [(root, False)]
+while stack:
+    node, parents_done = stack.pop()
+    if parents_done:
+        if id(node) not in done:
+            done.add(id(node))
+            order.append(node)
+    else:
+        stack.append((node, True))
+        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
+return order
+'''}),
+    Wrong("backward", "forgets to return the order", says="Is the `return` missing?", body={0: '''
+order, visited, stack = [], set(), [(root, False)]
+while stack:
+    node, parents_done = stack.pop()
+    if parents_done:
+        order.append(node)
+    elif id(node) not in visited:
+        visited.add(id(node))
+        stack.append((node, True))
+        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 '''}),
     Wrong("backward", "breadth first, reversed", says="parents before children", body={0: '''
 order, visited = [root], {id(root)}
@@ -306,6 +345,21 @@ def backward(grad):
     return mine, yours
 return record(self.data * other.data, backward, self, other)
 '''),
+    Wrong("multiply", "forgets to return", says="`return` is missing", body='''
+def backward(grad):
+    return unbroadcast(grad * other.data, self.shape), unbroadcast(grad * self.data, other.shape)
+record(self.data * other.data, backward, self, other)
+'''),
+    Wrong("multiply", "both parents in one tuple", says="with the parents one by one", body='''
+def backward(grad):
+    return unbroadcast(grad * other.data, self.shape), unbroadcast(grad * self.data, other.shape)
+return record(self.data * other.data, backward, (self, other))
+'''),
+    Wrong("multiply", "records a Tensor", says="record takes the bare array", body='''
+def backward(grad):
+    return unbroadcast(grad * other.data, self.shape), unbroadcast(grad * self.data, other.shape)
+return record(Tensor(self.data * other.data), backward, self, other)
+'''),
     Right("multiply", "two small functions and a copy", body='''
 left, right = self.data, other.data
 def by_left(grad):
@@ -382,6 +436,14 @@ winners = self.data == out.reshape(kept)
 grad = grad.reshape(kept)
 grad /= winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)
 return (winners * grad,)
+'''}),
+    Wrong("reductions", "sum: the array without its tuple", says="must return a tuple", body={0: '''
+return np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape)
+'''}),
+    Wrong("reductions", "max: nearly the largest wins, too", says="compare with ==, not nearly", body={1: '''
+kept = kept_shape(self.shape, axis)
+winners = np.isclose(self.data, out.reshape(kept))
+return (winners * (grad.reshape(kept) / winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)),)
 '''}),
     Right("reductions", "expand_dims, and where", body={0: '''
 if axis is not None and not keepdims:
@@ -474,6 +536,22 @@ return (out,)
 out = np.zeros_like(self.data)
 parts = index if isinstance(index, tuple) else (index,)
 if isinstance(index, list) or any(isinstance(part, np.ndarray) for part in parts):
+    np.add.at(out, index, grad)
+else:
+    out[index] = grad
+return (out,)
+'''),
+    Wrong("getitem", "assignment when no number comes twice", says="2 and -1 are the same one", body='''
+out = np.zeros_like(self.data)
+if isinstance(index, np.ndarray) and index.dtype != bool and len(np.unique(index)) == index.size:
+    out[index] = grad
+else:
+    np.add.at(out, index, grad)
+return (out,)
+'''),
+    Wrong("getitem", "add only for arrays and lists", says="A tuple inside a tuple chooses as an array does", body='''
+out = np.zeros_like(self.data)
+if any(isinstance(part, (np.ndarray, list)) for part in parts):
     np.add.at(out, index, grad)
 else:
     out[index] = grad
