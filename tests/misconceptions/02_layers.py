@@ -103,6 +103,8 @@ for name in own:
         problems.append("missing " + name)
     elif own[name].shape != arrays[name].shape:
         problems.append("wrong shape " + name)
+    elif not np.can_cast(arrays[name].dtype, own[name].dtype, "same_kind"):
+        problems.append("wrong dtype " + name)
 for name in arrays:
     if name not in own:
         problems.append("unexpected " + name)
@@ -134,6 +136,10 @@ return record(y, backward, x)
 y = np.exp(x.data - x.data.max())
 y = y / y.sum(axis=axis)
 ''' + SOFTMAX_BACKWARD),
+    Wrong("softmax", "maximum without keepdims", says="keepdims=True is missing at the maximum", body='''
+y = np.exp(x.data - x.data.max(axis=axis))
+y = y / y.sum(axis=axis, keepdims=True)
+''' + SOFTMAX_BACKWARD),
     Wrong("softmax", "sum over everything", says="the whole array, not along `axis`", body='''
 y = np.exp(x.data - x.data.max())
 y = y / y.sum()
@@ -148,6 +154,14 @@ y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))
 y = y / y.sum(axis=axis, keepdims=True)
 return record(y, lambda grad: (y * (grad - (grad * y).sum(axis=-1, keepdims=True)),), x)
 '''),
+    Wrong("softmax", "gradient without keepdims", says="keepdims=True is missing in the gradient",
+          body=SOFTMAX_FORWARD + "return record(y, lambda grad: (y * (grad - (grad * y).sum(axis=axis)),), x)"),
+    Wrong("softmax", "gradient without p in the sum", says="the factor p is missing inside the sum",
+          body=SOFTMAX_FORWARD + "return record(y, lambda grad: (y * (grad - grad.sum(axis=axis, keepdims=True)),), x)"),
+    Wrong("softmax", "nothing returned", says="The function returned NoneType. It must return what `record` gives",
+          body=SOFTMAX_FORWARD + SOFTMAX_BACKWARD.replace("return record", "record")),
+    Wrong("softmax", "an array returned", says="The function returned ndarray. It must return what `record` gives",
+          body=SOFTMAX_FORWARD + "return y"),
     Wrong("softmax", "all -inf", says="a row that allows nothing must give zeros", body='''
 y = np.exp(x.data - x.data.max(axis=axis, keepdims=True))
 y = y / y.sum(axis=axis, keepdims=True)
@@ -202,6 +216,13 @@ top = x.data.max(axis=axis, keepdims=True)
 powers = np.exp(x.data - np.where(np.isneginf(top), np.float32(0), top))
 total = powers.sum(axis=axis, keepdims=True)
 y = np.where(total > 0, powers / total, np.float32(0))
+''' + SOFTMAX_BACKWARD),
+    Right("softmax", "float32 by name", body='''
+top = x.data.max(axis=axis, keepdims=True)
+powers = np.exp(x.data - np.where(np.isneginf(top), 0, top))
+total = powers.sum(axis=axis, keepdims=True)
+y = np.zeros(x.shape, dtype=np.float32)
+np.divide(powers, total, out=y, where=total > 0)
 ''' + SOFTMAX_BACKWARD),
     Right("softmax", "row by row", body='''
 moved = np.moveaxis(x.data, axis, -1)
@@ -303,6 +324,21 @@ return record(loss, backward, logits)
 '''),
     Wrong("cross_entropy", "float64 on the way back", says="expected float32, but it is float64",
           body=CROSS_ENTROPY.format(**CROSS_ENTROPY_RIGHT).replace("classes), np.float32)", "classes))")),
+    Wrong("cross_entropy", "divided by a NumPy integer", says="or an integer such as counts.sum()",
+          body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "n": "counts.sum()", "loss": "-log_p[rows, targets].sum() / n"})),
+    Wrong("cross_entropy", "targets paired with the first rows", says="`targets` was paired with the first rows", body='''
+flat = logits.data.reshape(-1, classes)
+flat = flat - flat.max(axis=-1, keepdims=True)
+log_p = flat - np.log(np.exp(flat).sum(axis=-1, keepdims=True))
+rows, n = np.arange(len(targets)), len(targets)
+
+def backward(grad):
+    part = np.exp(log_p)
+    part[rows, targets] -= 1
+    return (part * (grad / n)).reshape(logits.shape),
+
+return record(-log_p[rows, targets].mean(), backward, logits)
+'''),
     Wrong("cross_entropy", "put together from operators", says="Write it as one", body='''
 flat = logits.reshape(-1, classes)[np.flatnonzero(counts)]
 flat = flat - flat.max(axis=-1, keepdims=True)
@@ -350,11 +386,17 @@ return record(y, lambda grad: (grad, grad.reshape(-1, d).sum(axis=0)), x, weight
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "h": "grad"})),
     Wrong("rms_norm", "gradient sums over the features", says="became a sum", body=RMS_NORM.format(**{
         **RMS_NORM_RIGHT, "by_x": "scale * (h - unit * (h * unit).sum(axis=-1, keepdims=True))"})),
+    Wrong("rms_norm", "scale missing before the bracket", says="the factor s before the bracket is missing",
+          body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_x": "h - unit * (h * unit).mean(axis=-1, keepdims=True)"})),
+    Wrong("rms_norm", "x in the bracket", says="x stands in the bracket where u = s x is meant", body=RMS_NORM.format(**{
+        **RMS_NORM_RIGHT, "by_x": "scale * (h - x.data * (h * x.data).mean(axis=-1, keepdims=True))"})),
+    Wrong("rms_norm", "weight gradient without u", says="the factor u is missing",
+          body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "grad.reshape(-1, d).sum(axis=0)"})),
     Wrong("rms_norm", "weight gradient from x", says="multiply by x divided by its root mean square",
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * x.data).reshape(-1, d).sum(axis=0)"})),
     Wrong("rms_norm", "weight gradient from the output", says="the output, which already holds the weight",
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * y).reshape(-1, d).sum(axis=0)"})),
-    Wrong("rms_norm", "weight gradient not summed", says="Sum over all leading axes",
+    Wrong("rms_norm", "weight gradient not summed", says="sum over all leading axes",
           body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * unit).sum(axis=0)"})),
     Wrong("rms_norm", "x divided in place", says="Input 0 was written to", body='''
 unit = x.data
@@ -421,6 +463,10 @@ return record(gate * sigmoid * up, backward, gate_up)
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": SWIGLU_RIGHT["by_up"], "by_up": SWIGLU_RIGHT["by_gate"]})),
     Wrong("swiglu", "half of the derivative", says="gate * sigmoid * (1 - sigmoid) is missing",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * sigmoid"})),
+    Wrong("swiglu", "derivative of sigmoid", says="the derivative of sigmoid was taken",
+          body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * sigmoid * (1 - sigmoid)"})),
+    Wrong("swiglu", "silu in its own derivative", says="silu(gate) stands in the derivative where the gate is meant",
+          body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * (sigmoid + gate * sigmoid * sigmoid * (1 - sigmoid))"})),
     Wrong("swiglu", "gradient by the gate without up", says="lacks the factor up",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * (sigmoid + gate * sigmoid * (1 - sigmoid))"})),
     Wrong("swiglu", "gradient by up takes the gate", says="it takes silu(gate)",
@@ -499,9 +545,27 @@ return record(silu_gate * up, backward, gate_up)
                              "+ (0 if bias is None else bias.data)"})),
     Wrong("linear", "float64 by the weight", says="gradient by the weight: expected float32, but it is float64",
           body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "sum(np.outer(r, g) for r, g in zip(flat, grad_rows)) * np.ones(1)"})),
+    Wrong("linear", "None is added", says="Here the bias is None",
+          body=LINEAR.format(**{**LINEAR_RIGHT, "y": "x.data @ weight.data + bias.data"})),
+    Wrong("linear", "always three gradients", says="Here the bias is None", body='''
+y = x.data @ weight.data + (0 if bias is None else bias.data)
+
+def backward(grad):
+    rows = grad.reshape(-1, d_out)
+    return grad @ weight.data.T, x.data.reshape(-1, d_in).T @ rows, rows.sum(axis=0)
+
+return record(y, backward, *([x, weight] if bias is None else [x, weight, bias]))
+'''),
+    Wrong("linear", "flags exchanged", says="Usually `requires_grad` of another Tensor was asked", body=LINEAR.format(**{
+        **LINEAR_RIGHT, "by_x": "grad @ weight.data.T if weight.requires_grad else None",
+        "by_weight": "flat.T @ grad_rows if x.requires_grad else None"})),
     Wrong("linear", "the plain version", says="Write it as one",
           body="return x @ weight if bias is None else x @ weight + bias"),
     Right("linear", "without flattening", body=LINEAR.format(**LINEAR_RIGHT)),
+    Right("linear", "None where no gradient is needed", body=LINEAR.format(**{
+        **LINEAR_RIGHT, "by_x": "grad @ weight.data.T if x.requires_grad else None",
+        "by_weight": "flat.T @ grad_rows if weight.requires_grad else None",
+        "by_bias": "grad_rows.sum(axis=0) if bias.requires_grad else None"})),
     Right("linear", "with einsum", body=LINEAR.format(
         y='np.einsum("...i,io->...o", x.data, weight.data) + (0 if bias is None else bias.data)',
         by_x='np.einsum("...o,io->...i", grad, weight.data)',
@@ -685,16 +749,55 @@ def walk(name, value):
 
 yield from walk(prefix, self)
 '''}),
+    Wrong("modules", "a generator called without yield from", says="only with `yield from`", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+    elif isinstance(value, (Module, list, tuple)):
+        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
+            walk(f"{name}.{key}" if name else str(key), item)
+
+yield from walk(prefix, self)
+'''}),
+    Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor):
+        if value.requires_grad and id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+    elif isinstance(value, (Module, list, tuple)):
+        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
+            yield from walk(f"{name}.{key}" if name else str(key), item)
+
+yield from walk(prefix, self)
+'''}),
+    Wrong("modules", "sorted by name", says="in which the attributes were set", body={0: '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor):
+        if id(value) not in seen:
+            seen.add(id(value))
+            yield name, value
+    elif isinstance(value, (Module, list, tuple)):
+        for key, item in sorted(vars(value).items()) if isinstance(value, Module) else enumerate(value):
+            yield from walk(f"{name}.{key}" if name else str(key), item)
+
+yield from walk(prefix, self)
+'''}),
     Wrong("modules", "partly loaded", says="was partly loaded before the error", body={1: '''
 for name, parameter in own.items():
     if name not in arrays:
         raise ValueError("missing " + name)
     if arrays[name].shape != parameter.shape:
         raise ValueError("wrong shape " + name)
-    if assign:
-        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
-    else:
-        parameter.data[...] = arrays[name]
+    parameter.data[...] = arrays[name]
 for name in arrays:
     if name not in own:
         raise ValueError("unexpected " + name)
@@ -709,21 +812,14 @@ for name in arrays:
     if name not in own:
         raise ValueError("unexpected " + name)
 for name, parameter in own.items():
-    if assign:
-        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
-    else:
-        parameter.data[...] = arrays[name]
+    parameter.data[...] = arrays[name]
 '''}),
     Wrong("modules", "KeyError for a missing name", says="must raise a ValueError", body={1: '''
 unexpected = [name for name in arrays if name not in own]
 if unexpected:
     raise ValueError(f"unexpected {unexpected}")
 for name, parameter in own.items():
-    array = arrays[name]
-    if assign:
-        parameter.data = array
-    else:
-        np.copyto(parameter.data, array, casting="same_kind")
+    np.copyto(parameter.data, arrays[name], casting="same_kind")
 '''}),
     Wrong("modules", "broadcast", says="which NumPy would broadcast", body={1: '''
 problems = [f"missing {name}" for name in own if name not in arrays]
@@ -731,31 +827,13 @@ problems += [f"unexpected {name}" for name in arrays if name not in own]
 if problems:
     raise ValueError(", ".join(problems))
 for name, parameter in own.items():
-    if assign:
-        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
-    else:
-        parameter.data[...] = arrays[name]
-'''}),
-    Wrong("modules", "dtype of the state", says="cast to the dtype of the parameter", body={1: LOAD + '''
-    parameter.data = arrays[name] if assign else arrays[name].copy()
-'''}),
-    Wrong("modules", "a new array", says="copy the numbers into the existing array", body={1: LOAD + '''
-    parameter.data = arrays[name].astype(parameter.dtype, copy=not assign)
-'''}),
-    Wrong("modules", "assign copies", says="With assign=True the array of the state is taken over", body={1: LOAD + '''
     parameter.data[...] = arrays[name]
 '''}),
-    Wrong("modules", "assign takes every dtype", says="An array of another dtype must be cast even then", body={1: LOAD + '''
-    if assign:
-        parameter.data = arrays[name]
-    else:
-        parameter.data[...] = arrays[name]
+    Wrong("modules", "dtype of the state", says="cast to the dtype of the parameter", body={1: LOAD + '''
+    parameter.data = arrays[name].copy()
 '''}),
-    Wrong("modules", "assign takes every layout", says="lie row by row", body={1: LOAD + '''
-    if assign:
-        parameter.data = arrays[name].astype(parameter.dtype, copy=False)
-    else:
-        parameter.data[...] = arrays[name]
+    Wrong("modules", "a new array", says="copy the numbers into the existing array", body={1: LOAD + '''
+    parameter.data = arrays[name].astype(parameter.dtype)
 '''}),
     Wrong("modules", "as many numbers, then reshape", says="which has as many numbers", body={1: '''
 problems = [f"missing {name}" for name in own if name not in arrays]
@@ -764,10 +842,27 @@ problems += [f"wrong size {name}" for name in own if name in arrays and own[name
 if problems:
     raise ValueError(", ".join(problems))
 for name, parameter in own.items():
-    if assign:
-        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
-    else:
-        parameter.data[...] = arrays[name].reshape(parameter.shape)
+    parameter.data[...] = arrays[name].reshape(parameter.shape)
+'''}),
+    Wrong("modules", "complex numbers lose their imaginary part", says="complex numbers, which cannot be cast",
+          body={1: '''
+problems = [f"missing {name}" for name in own if name not in arrays]
+problems += [f"unexpected {name}" for name in arrays if name not in own]
+problems += [f"wrong shape {name}" for name in own if name in arrays and own[name].shape != arrays[name].shape]
+if problems:
+    raise ValueError(", ".join(problems))
+for name, parameter in own.items():
+    parameter.data[...] = arrays[name]
+'''}),
+    Wrong("modules", "complex numbers are found while others are loaded", says="complex numbers, which cannot be cast",
+          body={1: '''
+problems = [f"missing {name}" for name in own if name not in arrays]
+problems += [f"unexpected {name}" for name in arrays if name not in own]
+problems += [f"wrong shape {name}" for name in own if name in arrays and own[name].shape != arrays[name].shape]
+if problems:
+    raise ValueError(", ".join(problems))
+for name, parameter in own.items():
+    np.copyto(parameter.data, arrays[name], casting="same_kind")
 '''}),
     Right("modules", "collected in a dictionary, loaded in two passes", body={0: '''
 found = {}
@@ -786,9 +881,6 @@ def visit(path, value):
 visit(prefix.split(".") if prefix else [], self)
 yield from found.items()
 ''', 1: LOAD + '''
-    if assign:
-        parameter.data = np.asarray(arrays[name], parameter.dtype, order="C")
-    else:
-        parameter.data[...] = arrays[name]
+    parameter.data[...] = arrays[name]
 '''}),
 ]

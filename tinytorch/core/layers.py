@@ -40,7 +40,9 @@ def check_ids(ids, size, name):
     """Return `ids` as an integer array; TypeError if they are not integers, ValueError outside 0..size-1."""
     ids = np.asarray(ids)
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, but their dtype is {ids.dtype}.")
+        if ids.size:
+            raise TypeError(f"{name} must be integers, but their dtype is {ids.dtype}.")
+        ids = ids.astype(int)                                               # NumPy takes an empty list for floats
     if ids.size and ids.astype(np.uint64, copy=False).max() >= size:        # read without a sign, a negative id is huge
         wrong = ids[(ids < 0) | (ids >= size)].flat[0]
         raise ValueError(f"{name} must lie in 0..{size - 1}, but one of them is {wrong}.")
@@ -95,13 +97,14 @@ def rms_norm(x, weight, eps=1e-5):
     """Divide every vector by its root mean square, then scale each feature: x / sqrt(mean(x^2) + eps) * weight.
 
     x: Tensor (..., d). weight: Tensor (d,). Returns a Tensor (..., d). (Zhang and Sennrich 2019.)
-    Raises ValueError for a weight of another shape, and for an eps that is 0 (also as a float32), negative or infinite.
+    Raises ValueError for a weight of another shape, and for an eps that is not a number between 1e-37 and infinity
+    (in float32 less is 0, or as good as 0).
     """
     data, gain = x.data, weight.data
     d, eps = data.shape[-1], float(eps)                             # a np.float64 would make everything float64
     if not 1e-37 < eps < math.inf:
-        raise ValueError("rms_norm needs an eps that is positive as a float32, or a vector of zeros would be divided "
-                         f"by 0, but eps is {eps}.")
+        raise ValueError("rms_norm needs an eps between 1e-37 and infinity (less is as good as 0, and vectors of zeros would be "
+                         f"divided by it), but eps is {eps}.")
     if gain.shape != (d,):
         raise ValueError(f"rms_norm of vectors of {d} features needs a weight of shape ({d},), "
                          f"but it has shape {gain.shape}.")
@@ -145,7 +148,8 @@ def silu(x):
 def swiglu(gate_up):
     """silu(gate) * up, where the last axis of `gate_up` holds the gate and then the up part.
 
-    gate_up: Tensor (..., 2 * I). Returns a Tensor (..., I). (Shazeer 2020, "GLU Variants Improve Transformer".)
+    gate_up: Tensor (..., 2 * I) of finite numbers. Returns a Tensor (..., I). Raises ValueError for an odd last axis.
+    (Shazeer 2020, "GLU Variants Improve Transformer".)
     """
     data = gate_up.data
     width, odd = divmod(data.shape[-1], 2)
@@ -172,7 +176,10 @@ def swiglu(gate_up):
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #ba28d194
 def matmul_few_rows(a, b):
-    """`a @ b` for arrays (..., n, K) and (..., K, M); two or three rows are multiplied one by one, without copies."""
+    """`a @ b` for arrays (..., n, K) and (..., K, M); two or three rows are multiplied one by one, without copies.
+
+    `a` may not be a single vector.
+    """
     if 1 < a.shape[-2] < 4:
         return np.vecmat(a, b[..., None, :, :])
     return a.dot(b) if b.ndim == 2 else a @ b               # the same for two matrices, but a quicker call
@@ -182,11 +189,14 @@ def linear(x, weight, bias=None):
     """x @ weight + bias, computed as one product of two matrices.
 
     x: Tensor (..., in). weight: Tensor (in, out). bias: Tensor (out,) or None. Returns a Tensor (..., out).
+    Raises ValueError for an input whose last axis is not `in`, and for a bias of another shape.
     """
     data, matrix = x.data, weight.data
     d_in, d_out = matrix.shape
     if data.shape[-1:] != (d_in,):
         raise ValueError(f"linear expects {d_in} features on the last axis, but the input has shape {x.shape}.")
+    if bias is not None and bias.shape != (d_out,):                 # NumPy would add others, too, without a word
+        raise ValueError(f"linear needs a bias of shape ({d_out},), but it has shape {bias.shape}.")
     ### BEGIN SOLUTION
     rows = data.reshape(-1, d_in)                                   # all leading axes become one
     y = matmul_few_rows(rows, matrix).reshape(data.shape[:-1] + (d_out,))
@@ -210,7 +220,7 @@ def embedding(weight, ids):
     weight: Tensor (V, d). ids: integer array (...). Returns a Tensor (..., d).
     Raises TypeError for ids that are not integers, ValueError for ids outside 0..V-1 (negative ones too).
     """
-    ids = check_ids(np.array(ids), len(weight.data), "token ids")   # a copy: the caller may change his before backward
+    ids = check_ids(np.array(ids), len(weight.data), "token ids")   # a copy: the caller may change its own before backward
 
     def backward(grad):
         part = np.zeros(weight.shape, weight.dtype)
@@ -223,8 +233,8 @@ def embedding(weight, ids):
 class Module:
     """Something with weights.
 
-    Every attribute that is a Tensor is a parameter. Modules nest, alone or in lists and tuples. A subclass writes
-    `forward`, and calling the module calls it.
+    Every attribute that is a Tensor is a parameter, and modules nest. Modules and Tensors may also stand in lists and
+    tuples, however deep; what a dict holds is not looked at. A subclass writes `forward`, and calling the module calls it.
     """
 
     def forward(self, *args, **kwargs):
@@ -272,12 +282,12 @@ def named_parameters(self, prefix=""):
 
 
 @add_to_class(Module)
-def load_state_dict(self, state, assign=False):
+def load_state_dict(self, state):
     """Fill the parameters from {name: array}, as `state_dict` gives it.
 
-    The numbers are copied into the existing arrays and cast to their dtype. With assign=True the arrays of `state`
-    themselves become the parameters, with no copy where dtype and layout (C order) already fit.
-    Missing names, unexpected names and wrong shapes are all named in one ValueError, and then nothing was changed.
+    The numbers are copied into the existing arrays and cast to their dtype. How these lie in memory stays as it is.
+    Missing names, unexpected names, wrong shapes and dtypes that cannot be cast are all named in one ValueError, and
+    then nothing was changed.
     """
     own = dict(self.named_parameters())
     arrays = {name: np.asarray(value.data if isinstance(value, Tensor) else value) for name, value in state.items()}
@@ -292,10 +302,7 @@ def load_state_dict(self, state, assign=False):
     if problems:
         raise ValueError("The state does not fit this module, and nothing was loaded. " + "; ".join(problems) + ".")
     for name, parameter in own.items():
-        if assign:
-            parameter.data = np.asarray(arrays[name], dtype=parameter.dtype, order="C")
-        else:
-            np.copyto(parameter.data, arrays[name], casting="same_kind")
+        np.copyto(parameter.data, arrays[name], casting="same_kind")
     ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #aeff1b0c
