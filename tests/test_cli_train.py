@@ -153,9 +153,11 @@ def test_files_that_are_no_text(capsys, here, data, says):
     (["cats.txt", "--steps", "0"], "steps is 0"), (["cats.txt", "--steps", "-3"], "steps is -3"),
     (["cats.txt", "--length", "0"], "--length is 0"), (["cats.txt", "--batch-size", "-1"], "--batch-size is -1"),
     (["cats.txt", "--layers", "0"], "--layers is 0"), (["cats.txt", "--embed-dim", "20"], "--embed-dim is 20"),
-    (["cats.txt", "--peak-lr", "nan"], "peak_lr is nan"), (["cats.txt", "--seed", "-1"], "seed is -1"),
+    (["cats.txt", "--peak-lr", "nan"], "--peak-lr is nan"), (["cats.txt", "--seed", "-1"], "seed is -1"),
     (["cats.txt", "--save-every", "0"], "--save-every is 0"), (["cats.txt", "--resume"], "to resume from"),
-    (["cats.txt", "--out", "nowhere/m.safetensors"], "no folder nowhere"),
+    (["cats.txt", "--out", "nowhere/m.safetensors"], "no folder nowhere"), (["cats.txt", "--out", "cats.txt"], "ends in .safetensors"),
+    (["cats.txt", "--out", "model"], "ends in .safetensors"), (["cats.txt", "--out", "."], "ends in .safetensors"),
+    (["cats.txt", "--embed-dim", "80000000000"], "memory"),
 ])
 def test_what_is_refused(capsys, here, arguments, says):
     code, out, err = run(capsys, "train", *arguments)

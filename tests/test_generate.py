@@ -484,8 +484,16 @@ def test_a_cache_that_does_not_belong_is_refused():
     with pytest.raises(ValueError, match="use_cache=False"):
         generate(MODEL, history, 1, cache=cache, use_cache=False)
     assert cache.seq_pos == 10
-    with pytest.raises(ValueError, match="1 layers, but the model has 2"):
+    with pytest.raises(ValueError, match="1 layers of .* but the model has 2 layers"):
         generate(MODEL, PROMPT, 1, cache=KVCache(1, 20, 1, 4, 8, num_kv_heads=2))
+    for sizes in ((1, 20, 1, 4, 8), (1, 20, 2, 4, 8)):                     # of other models: they keep what they hold
+        other = KVCache(*sizes, num_kv_heads=1)
+        for layer in range(sizes[2]):
+            other.update(layer, *np.ones((2, 1, 1, len(history), 8), np.float32))
+        other.advance(len(history))
+        with pytest.raises(ValueError, match="for_model"):
+            generate(MODEL, history, 1, cache=other)
+        assert other.seq_pos == len(history)
     generate(MODEL, history, 1, cache=cache)
 
 

@@ -607,6 +607,17 @@ def test_load_accepts_tensors_and_lists():
     assert layer.weight.data.tolist() == [3, 4]
 
 
+def test_a_state_of_the_modules_own_arrays_may_be_exchanged():
+    """state_dict gives the arrays themselves; filling one parameter must not change what another is filled from."""
+    first, second = Linear(2, 2), Linear(2, 2)
+    module = Module()
+    module.parts = [first, second]
+    a, b = first.weight.data.copy(), second.weight.data.copy()
+    state = module.state_dict()
+    module.load_state_dict({"parts.0.weight": state["parts.1.weight"], "parts.1.weight": state["parts.0.weight"]})
+    assert np.array_equal(first.weight.data, b) and np.array_equal(second.weight.data, a)
+
+
 def test_a_state_that_does_not_fit_is_named_in_full_and_changes_nothing():
     model = Outer(1)
     before = snapshot(model)

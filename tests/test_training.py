@@ -1,6 +1,7 @@
 """The optimiser, the loop and the files: against PyTorch step by step, against an uninterrupted run bit for bit."""
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -246,7 +247,7 @@ def test_it_learns_and_reports():
 
 
 def test_nothing_is_printed(capsys):
-    make_trainer(2).run()
+    make_trainer(2, warmup=1).run()
     assert capsys.readouterr() == ("", "")
 
 
@@ -293,10 +294,24 @@ def test_training_stops_at_a_loss_that_is_no_number(bad, tmp_path):
     (dict(steps=5, warmup=-1), "warmup is -1"), (dict(steps=5, peak_lr=0), "peak_lr is 0"),
     (dict(steps=5, peak_lr=math.nan), "peak_lr is nan"), (dict(steps=5, weight_decay=-0.1), "weight_decay is -0.1"),
     (dict(steps=5, max_norm=0), "max_norm is 0"), (dict(steps=5, beta1=1.0), "beta1 is 1.0"), (dict(steps=5, seed=-1), "seed is -1"),
+    (dict(steps=5, warmup=6), "warmup is 6"), (dict(steps=5, peak_lr="a"), "peak_lr is 'a'"), (dict(steps=5, beta2=None), "beta2 is None"),
+    (dict(steps=5, weight_decay=True), "weight_decay is True"), (dict(steps="5"), "steps is '5'"),
 ])
 def test_impossible_plans(changes, says):
     with pytest.raises(ValueError, match=says):
         TrainingConfig(**changes)
+
+
+@pytest.mark.parametrize("steps, warmup", [(9, 0), (50, 5), (1000, 100), (5000, 100)])
+def test_the_default_warm_up_ends_within_the_training(steps, warmup):
+    assert TrainingConfig(steps=steps).warmup == warmup
+
+
+def test_numbers_of_numpy_can_be_saved(tmp_path):
+    """A checkpoint is JSON, which knows only Python's numbers."""
+    trainer = make_trainer(np.int64(12), peak_lr=np.float32(1e-3), config=TransformerConfig(**SIZES, tie_embeddings=np.bool_(True)))
+    save_checkpoint(trainer, tmp_path / "c.safetensors")
+    load_checkpoint(trainer, tmp_path / "c.safetensors")
 
 
 # --- files ---
@@ -354,9 +369,47 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
     assert path.read_bytes() == before and files(tmp_path) == ["model.safetensors"]
 
 
-def test_no_folder_to_save_in(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        save_model(tmp_path / "missing" / "model.safetensors", Transformer(CONFIG, seed=0))
+def test_where_nothing_can_be_saved(tmp_path):
+    model = Transformer(CONFIG, seed=0)
+    with pytest.raises(OSError, match="no folder"):
+        save_model(tmp_path / "missing" / "model.safetensors", model)
+    for folder in (tmp_path, ".", ".."):
+        with pytest.raises(OSError, match="is a folder"):
+            save_model(folder, model)
+    assert files(tmp_path) == []
+
+
+def test_an_error_of_safetensors_is_a_sentence(tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(arrays, path, metadata):
+        raise SafetensorError("I/O error: File too large")
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(OSError, match="model.safetensors cannot be written: I/O error: File too large"):
+        save_model(tmp_path / "model.safetensors", Transformer(CONFIG, seed=0))
+    assert files(tmp_path) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such rights")
+def test_others_may_read_what_is_saved_if_the_user_lets_them(tmp_path):
+    path, umask = tmp_path / "model.safetensors", os.umask(0o022)
+    try:
+        for _ in range(2):
+            save_model(path, Transformer(CONFIG, seed=0))
+            assert path.stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(umask)
+
+
+def test_files_of_others(tmp_path):
+    """A whole file that is not ours is not called damaged, whatever it holds, and its arrays are not read."""
+    header = json.dumps({"__metadata__": {"format": "pt"}, "w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode("ascii")
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(ValueError, match="was not written by this package"):
+        load_model(path)
+    with pytest.raises(ValueError, match="is a folder"):
+        load_model(tmp_path)
 
 
 def damage(path, kind):
@@ -417,6 +470,8 @@ def rewrite(path, change):
     (lambda arrays, facts: arrays.pop("model.norm.weight"), "missing: norm.weight"),
     (lambda arrays, facts: arrays.update({"model.norm.weight": np.ones(3, np.float32)}), "norm.weight has shape"),
     (lambda arrays, facts: arrays["model.norm.weight"].fill(np.nan), "not finite"),
+    (lambda arrays, facts: facts["config"].update(vocab_size=10 ** 9), "of 16000003920 weights, but it holds"),
+    (lambda arrays, facts: facts["config"].update(max_seq_len=10 ** 15), "Unable to allocate"),
 ])
 def test_files_that_hold_no_model(change, says, tmp_path):
     path = tmp_path / "m.safetensors"
@@ -439,6 +494,52 @@ def test_a_checkpoint_of_another_training_is_refused(other, says, tmp_path):
     with pytest.raises(ValueError, match=says):
         load_checkpoint(trainer, path)
     np.testing.assert_array_equal(trainer.optimiser.weights, before)
+
+
+@pytest.mark.parametrize("change, says", [
+    (lambda facts: facts.pop("step"), "where its training stood"), (lambda facts: facts.update(step="x"), "where its training stood"),
+    (lambda facts: facts.update(step=-5), "where its training stood"), (lambda facts: facts.update(step=13), "where its training stood"),
+    (lambda facts: facts.update(step=True), "where its training stood"), (lambda facts: facts.pop("random"), "where its training stood"),
+    (lambda facts: facts["random"].update(bit_generator="MT19937"), "where its training stood"),
+    (lambda facts: facts.update(random=5), "where its training stood"), (lambda facts: facts.update(training=5), "another plan"),
+    (lambda facts: facts.pop("config"), "another model"), (lambda facts: facts.pop("data"), "another text"),
+    (lambda facts: facts.clear(), "no training"),
+])
+def test_a_checkpoint_without_what_it_needs_changes_nothing(change, says, tmp_path):
+    path = tmp_path / "c.safetensors"
+    other = make_trainer()
+    other.run(lambda progress: progress.step == 2)
+    save_checkpoint(other, path)
+    rewrite(path, lambda arrays, facts: change(facts))
+    trainer = make_trainer()
+    before, random = trainer.optimiser.weights.copy(), trainer.rng.bit_generator.state
+    with pytest.raises(ValueError, match=says):
+        load_checkpoint(trainer, path)
+    np.testing.assert_array_equal(trainer.optimiser.weights, before)
+    assert trainer.step == 0 and trainer.rng.bit_generator.state == random
+
+
+def test_a_file_whose_facts_are_no_dictionary(tmp_path):
+    from tinytorch.training.trainer import write_file
+    write_file(tmp_path / "c.safetensors", {}, [1])
+    with pytest.raises(ValueError, match="no training"):
+        load_checkpoint(make_trainer(), tmp_path / "c.safetensors")
+    with pytest.raises(ValueError, match="does not hold a model"):
+        load_model(tmp_path / "c.safetensors")
+
+
+def test_frozen_parameters_stay(tmp_path):
+    """Neither the gradient nor weight decay moves what does not require a gradient."""
+    model = Transformer(CONFIG, seed=1)
+    frozen = {name: parameter for name, parameter in model.named_parameters() if parameter.ndim == 2}
+    for parameter in frozen.values():
+        parameter.requires_grad = False
+    before = {name: array.copy() for name, array in model.state_dict().items()}
+    optimiser = AdamW(model, weight_decay=0.5)
+    train_step(model, optimiser, [next_batch(IDS, 3, 8, np.random.default_rng(0))], 1e-2)
+    for name, array in model.state_dict().items():
+        assert np.array_equal(array, before[name]) == (name in frozen), name
+    assert optimiser.weights.size == sum(array.size for array in before.values()) - sum(p.size for p in frozen.values())
 
 
 def test_a_model_is_no_checkpoint(tmp_path):

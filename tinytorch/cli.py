@@ -318,8 +318,16 @@ def train(
             raise Refused(f"{name} is {value}; it must be at least 1.")
     if embed_dim < 8 or embed_dim % 8:
         raise Refused(f"--embed-dim is {embed_dim}; it must be a multiple of 8.")
-    plan = TrainingConfig(steps=steps, warmup=min(100, steps // 10), peak_lr=peak_lr, final_lr=0.03 * peak_lr, seed=seed)
-    out = Path(text.stem + ".safetensors") if out is None else out
+    try:
+        plan = TrainingConfig(steps=steps, peak_lr=peak_lr, final_lr=0.03 * peak_lr, seed=seed)
+    except ValueError as error:                                             # it names arguments as Python does
+        raise Refused("--" + str(error).replace("_", "-", 1))
+    if out is None:
+        out = Path(text.stem + ".safetensors")
+    elif out.suffix != ".safetensors" or out.is_dir():
+        raise Refused(f"--out is '{out}', but it must be the name of a file that ends in .safetensors.")
+    if out.exists() and text.exists() and out.samefile(text):
+        raise Refused(f"{out} is the text itself, and the model would overwrite it. Give the model another name with --out.")
     checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
     if resume and not checkpoint.exists():
         raise Refused(f"There is no {checkpoint} to resume from.")
@@ -341,7 +349,8 @@ def train(
     try:
         finished = follow(trainer, checkpoint, save_every)
     except Diverged as error:
-        raise Refused(f"{error} It is {checkpoint}.")
+        saved = f"The last checkpoint, {checkpoint}, is untouched. To begin again, delete it." if checkpoint.exists() else ""
+        raise Refused(f"{error} {saved}")
     if not finished:
         print(f"Stopped after step {trainer.step} of {steps}. To go on, give the same command once more with --resume.")
         raise typer.Exit(STOPPED)
@@ -384,6 +393,8 @@ def main(arguments=None):
         message = error.format_message()
     except (Refused, ValueError, OSError, ImportError) as error:
         message = str(error)
+    except MemoryError as error:
+        message = f"The memory does not suffice. {error}"
     if message:                                                 # none when Typer has just printed the help
         print(f"tinytorch: {' '.join(message.split())}", file=sys.stderr)
     return 2

@@ -633,5 +633,5 @@ def own_command(arguments):
     sys.path.insert(0, str(workspace.folder))
     try:
         return importlib.import_module("tinytorch.cli")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CourseError(f"Your package cannot be imported: {type(error).__name__}: {error}")

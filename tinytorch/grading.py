@@ -632,7 +632,8 @@ def is_plain(source):
 
 def unexportable(nb):
     """Sentences about the cells because of which no module can be made of a notebook."""
-    return [f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
+    return [f"The cell {title(cell)} cannot be exported: {error}." if (error := syntax_error(cell)) else
+            f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
             "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson."
             for cell in filter(is_exported, nb.cells) if not is_plain(cell.source)]
 

@@ -365,10 +365,15 @@ def check_room(model, rows, max_new_tokens, cache):
     longest, most = int(lengths.max()), model.config.max_seq_len        # Python's ints hold any max_new_tokens
     if longest + max_new_tokens - 1 > most:
         raise ValueError(f"{longest} tokens of prompt and {max_new_tokens} new ones need {longest + max_new_tokens - 1} "
-                         f"positions, but the model's max_seq_len is {most}. Ask for at most {max(0, most + 1 - longest)} "
-                         "new tokens.")
+                         f"positions, but the model's max_seq_len is {most}. " +
+                         (f"Ask for at most {most + 1 - longest} new tokens." if longest <= most else "Use a shorter prompt."))
     if cache is None:
         return
+    has = cache.num_layers, cache.num_kv_heads, cache.head_dim
+    needs = model.config.num_layers, model.config.num_kv_heads, model.config.head_dim
+    if has != needs:
+        raise ValueError("The cache has {} layers of {} key/value heads of {}, ".format(*has) +
+                         "but the model has {} layers of {} of {}. ".format(*needs) + "Make it with KVCache.for_model(model).")
     if cache.batch_size != len(rows):
         raise ValueError(f"The cache was made for a batch of {cache.batch_size}, but there are {len(rows)} prompts.")
     cache.trim(0)                                                       # drops what a forward that failed has staged

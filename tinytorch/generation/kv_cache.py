@@ -5,16 +5,13 @@ __all__ = ['LONG', 'Slots', 'CacheFullError', 'LayerCache', 'ExactCache', 'KVCac
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #01cd160b
 """The key/value cache: keep what attention has computed, and never compute it again."""
-import json
-import os
-import zlib
 from abc import ABC, abstractmethod
 from copy import copy as shallow_copy
-from pathlib import Path
 
 import numpy as np
 
 from ..core.tensor import Tensor, add_to_class, is_grad_enabled, record
+from ..training.trainer import new_file, read_file, write_file
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #68175e98
 LONG = 2048             # from about so many slots on, values are read faster if they lie in memory as keys do
@@ -564,54 +561,22 @@ def copy(self):
     return twin
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #16150c46
-FORMAT = "tinytorch.kv_cache.1"
-
-
-def checksum(description, arrays):
-    """A number that tells whether a saved cache is still what was written."""
-    crc = zlib.crc32(description.encode())
-    for name in sorted(arrays):
-        crc = zlib.crc32(np.ascontiguousarray(arrays[name]), zlib.crc32(name.encode(), crc))
-    return str(crc)
-
-
-def describe(cache):
-    """All of a KVCache but its arrays, as JSON."""
-    sizes = {"batch_size": cache.batch_size, "max_seq_len": cache.max_seq_len or 1, "num_layers": cache.num_layers,
-             "num_heads": cache.num_heads, "head_dim": cache.head_dim, "num_kv_heads": cache.num_kv_heads,
-             "dtype": cache.dtype.name}
-    layers = [{"class": type(layer).__name__, "module": type(layer).__module__, "config": layer.config()}
-              for layer in cache.layers]
-    return json.dumps({"sizes": sizes, "seq_pos": cache.seq_pos, "layers": layers})
+FORMAT = "tinytorch.kv_cache.2"
 
 
 @add_to_class(KVCache)
 def save(self, path):
     """Write the committed tokens to a safetensors file; what is only staged is dropped.
 
-    The file is written under another name beside `path` and then moved, so that `path` never holds half a cache.
+    The file is written under another name beside `path` and then moved, so that `path` never holds half a cache. OSError, and
+    no change, where nothing can be written.
     """
-    from safetensors.numpy import save_file     # here, because most programs never save a cache
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder. Give the name of the file to save the cache in.")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to save {path.name} in.")
-    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
-    try:
-        temporary.touch()                       # where nothing can be written, nothing has changed yet
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from None     # names the file that was asked for
-    try:
+    with new_file(path) as new:                 # raises before anything is dropped
         self.trim(0)
-        arrays = {f"layers.{i}.{name}": np.asarray(array, order="C")
-                  for i, layer in enumerate(self.layers) for name, array in layer.state().items()}
-        description = describe(self)
-        save_file(arrays, temporary, {"format": FORMAT, "cache": description, "checksum": checksum(description, arrays)})
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        layers = [{"class": type(layer).__name__, "module": type(layer).__module__, "config": layer.config()}
+                  for layer in self.layers]
+        arrays = {f"layers.{i}.{name}": array for i, layer in enumerate(self.layers) for name, array in layer.state().items()}
+        write_file(new, arrays, {"num_heads": self.num_heads, "seq_pos": self.seq_pos, "layers": layers}, FORMAT)
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #f2545c01
 def policy_class(name, module):
@@ -627,38 +592,21 @@ def policy_class(name, module):
     return max(found, key=lambda cls: cls.__module__ == module)
 
 
-def read_saved(path):
-    """The description (JSON) and the arrays of a saved cache, or an error that says why they cannot be had."""
-    from safetensors import SafetensorError, safe_open
-    if not path.exists():
-        raise FileNotFoundError(f"There is no file {path}.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, not a saved cache.")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise ValueError(f"{path} is a safetensors file, but not one that KVCache.save() of this version wrote.")
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a saved cache, or it is damaged: {error}.") from None
-    description = metadata.get("cache", "")
-    if metadata.get("checksum") != checksum(description, arrays):
-        raise ValueError(f"{path} is damaged: what it holds is not what was saved.")
-    return description, arrays
-
-
-def rebuild(cls, description, arrays):
+def rebuild(cls, arrays, facts):
     """The KVCache that was saved."""
-    saved = json.loads(description)
     layers = []
-    for i, entry in enumerate(saved["layers"]):
+    for i, entry in enumerate(facts["layers"]):
         layer = policy_class(entry["class"], entry["module"])(**entry["config"])
         prefix = f"layers.{i}."
         layer.load_state({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
         layers.append(layer)
-    cache = cls(**saved["sizes"], layer_cache=lambda *args, **kwargs: layers.pop(0))
-    cache.advance(saved["seq_pos"])
+    sizes = {(layer.batch_size, layer.num_kv_heads, layer.head_dim, layer.dtype) for layer in layers}
+    if len(sizes) != 1:
+        raise ValueError(f"its {len(layers)} layers have {len(sizes)} different sizes.")
+    batch_size, num_kv_heads, head_dim, dtype = sizes.pop()
+    cache = cls(batch_size, layers[0].max_seq_len or 1, len(layers), facts["num_heads"], head_dim, num_kv_heads=num_kv_heads,
+                dtype=dtype, layer_cache=lambda *args, **kwargs: layers.pop(0))
+    cache.advance(facts["seq_pos"])
     return cache
 
 
@@ -668,11 +616,10 @@ def load(cls, path):
     FileNotFoundError if there is no such file; ValueError if it is no saved cache, if it is damaged, or if the class
     of its layers has not been imported.
     """
-    path = Path(path)
-    description, arrays = read_saved(path)
+    arrays, facts = read_file(path, FORMAT)
     try:
-        return rebuild(cls, description, arrays)
-    except (LookupError, TypeError, ValueError) as error:
+        return rebuild(cls, arrays, facts)
+    except (LookupError, TypeError, ValueError, MemoryError) as error:
         raise ValueError(f"The cache in {path} cannot be rebuilt: {error}") from error
 
 

@@ -60,6 +60,7 @@ class TransformerConfig:
                              f"{self.num_kv_heads}: every key/value head serves the same number of query heads.")
         if not isinstance(self.tie_embeddings, (bool, np.bool_)):
             raise ValueError(f"tie_embeddings is {self.tie_embeddings!r}, but it must be True or False.")
+        object.__setattr__(self, "tie_embeddings", bool(self.tie_embeddings))       # a file can hold Python's own only
         if self.head_dim % 2:
             raise ValueError(f"head_dim is {self.head_dim}, but it must be even: rotary embedding turns pairs.")
         for name in ("rope_base", "norm_eps"):

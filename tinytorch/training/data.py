@@ -247,7 +247,7 @@ def make_story(rng, children=None, middle=None, owning=0.5, halves=False):
     others, end = ([pattern for pattern in patterns if len(cast) == 2 or not NEEDS_TWO.search(pattern)]
                    for patterns in (MIDDLE, LAST))
     things = [pattern for pattern in others if NAMES_A_THING.search(pattern)]
-    plan = [pick(rng, things if rng.random() < owning else others) for _ in range(middle or 2 + int(rng.random() * 3))]
+    plan = [pick(rng, things if rng.random() < owning else others) for _ in range(2 + int(rng.random() * 3) if middle is None else middle)]
     last = cast[-1]                                             # who acted in the sentence before; None for nobody alone
     for pattern in [*plan, pick(rng, end)]:
         same = last is not None and rng.random() < 0.6

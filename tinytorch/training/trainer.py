@@ -2,16 +2,18 @@
 
 # %% auto #0
 __all__ = ['FORMAT', 'next_batch', 'adamw_update', 'learning_rate', 'clip_gradients', 'is_decayed', 'AdamW', 'Diverged',
-           'train_step', 'TrainingConfig', 'Progress', 'Trainer', 'evaluate', 'checksum', 'write_file', 'read_file',
-           'save_model', 'load_model', 'save_checkpoint', 'load_checkpoint']
+           'train_step', 'TrainingConfig', 'Progress', 'Trainer', 'evaluate', 'checksum', 'new_file', 'write_file',
+           'read_file', 'save_model', 'load_model', 'save_checkpoint', 'load_checkpoint']
 
 # %% ../../modules/source/05_training/05_training.ipynb #a261bb78
 """Training: batches, AdamW, the learning-rate schedule, clipping, the loop, and checkpoints that can be resumed."""
 import json
 import math
+import numbers
 import os
 import time
 import zlib
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ import numpy as np
 
 from ..core.layers import cross_entropy
 from ..core.tensor import no_grad
-from ..models.transformer import Transformer, TransformerConfig
+from ..models.transformer import Transformer, TransformerConfig, count_parameters
 from .data import ByteTokenizer
 
 # %% ../../modules/source/05_training/05_training.ipynb #80489d02
@@ -80,7 +82,8 @@ def learning_rate(step, total, warmup, peak, final=0.0):
 def clip_gradients(grads, max_norm):
     """Shrink gradients in place so that their global norm is at most `max_norm` (Pascanu et al. 2013).
 
-    grads: list of float arrays of any shapes. Returns the norm before clipping, a float.
+    grads: list of float arrays of any shapes. Returns the norm before clipping, a float. Where this is infinite or NaN, the
+    gradients are of no use afterwards.
     """
     ### BEGIN SOLUTION
     norm = math.sqrt(sum(float(np.dot(grad.ravel(), grad.ravel())) for grad in grads))
@@ -97,7 +100,7 @@ def is_decayed(name, parameter):
 
 
 class AdamW:
-    """Adam with decoupled weight decay for all parameters of a model, kept in one flat array.
+    """Adam with decoupled weight decay for all parameters of a model that require a gradient, kept in one flat array.
 
     model: a Module. From now on its parameters are views of `weights`; fill them in place (`load_state_dict`).
     weights, grad, m, v: float32 arrays (number of parameters,). steps: how many steps were taken.
@@ -106,7 +109,8 @@ class AdamW:
 
     def __init__(self, model, weight_decay=0.1, beta1=0.9, beta2=0.95, eps=1e-8):
         self.weight_decay, self.options = weight_decay, {"beta1": beta1, "beta2": beta2, "eps": eps}
-        named = sorted(model.named_parameters(), key=lambda item: not is_decayed(*item))
+        trained = [item for item in model.named_parameters() if item[1].requires_grad]
+        named = sorted(trained, key=lambda item: not is_decayed(*item))
         self.parameters = [parameter for _, parameter in named]
         self.num_decayed = sum(parameter.size for name, parameter in named if is_decayed(name, parameter))
         self.weights = np.concatenate([parameter.data.ravel() for parameter in self.parameters])
@@ -171,11 +175,12 @@ def train_step(model, optimiser, batches, lr, max_norm=1.0):
 class TrainingConfig:
     """How to train; values that make no sense are refused with a ValueError.
 
-    steps: number of steps. warmup, peak_lr, final_lr: see `learning_rate`. weight_decay, beta1, beta2: see `AdamW`.
-    max_norm: see `clip_gradients`. seed: of the random numbers that choose the batches.
+    steps: number of steps. warmup, peak_lr, final_lr: see `learning_rate`; None for warmup is a tenth of the steps, at most
+    100. weight_decay, beta1, beta2: see `AdamW`. max_norm: see `clip_gradients`. seed: of the random numbers that choose the
+    batches.
     """
     steps: int
-    warmup: int = 100
+    warmup: int | None = None
     peak_lr: float = 3e-3
     final_lr: float = 1e-4
     weight_decay: float = 0.1
@@ -185,18 +190,25 @@ class TrainingConfig:
     seed: int = 0
 
     def __post_init__(self):
-        whole = {"steps": 1, "warmup": 0, "seed": 0}
-        for name, least in whole.items():
+        for name, least in {"steps": 1, "warmup": 0, "seed": 0}.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if name == "warmup" and value is None:
+                value = min(100, self.steps // 10)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise ValueError(f"{name} is {value!r}, but it must be a whole number, {least} or larger.")
-        for name in ("peak_lr", "final_lr", "weight_decay", "max_norm"):
+            object.__setattr__(self, name, int(value))      # the class is frozen; a checkpoint can hold Python's numbers only
+        if self.warmup > self.steps:
+            raise ValueError(f"warmup is {self.warmup}, but the whole training has {self.steps} steps.")
+        for name in ("peak_lr", "final_lr", "weight_decay", "max_norm", "beta1", "beta2"):
             value = getattr(self, name)
-            if not 0 <= value < math.inf or (value == 0 and name in ("peak_lr", "max_norm")):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise ValueError(f"{name} is {value!r}, but it must be a number.")
+            if name.startswith("beta"):
+                if not 0 <= value < 1:
+                    raise ValueError(f"{name} is {value!r}, but it must be at least 0 and below 1.")
+            elif not 0 <= value < math.inf or (value == 0 and name in ("peak_lr", "max_norm")):
                 raise ValueError(f"{name} is {value!r}, but it must be a positive number.")
-        for name in ("beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, but it must be at least 0 and below 1.")
+            object.__setattr__(self, name, float(value))
 
 
 class Progress(NamedTuple):
@@ -242,8 +254,7 @@ class Trainer:
                 with np.errstate(all="ignore"):                     # what overflows is found by train_step
                     loss, norm = train_step(self.model, self.optimiser, batches, lr, config.max_norm)
             except Diverged as error:
-                raise Diverged(f"Training stopped at step {step}: {error} The weights are those of step {step - 1}; the "
-                               "last checkpoint is untouched.") from None
+                raise Diverged(f"Training stopped at step {step}: {error} The weights are those of step {step - 1}.") from None
             tokens += sum(inputs.size for inputs, _ in batches)
             if after_step(Progress(step, loss, norm, lr, tokens, time.perf_counter() - began)):
                 return
@@ -266,40 +277,60 @@ def checksum(arrays, facts):
     return value
 
 
-def write_file(path, arrays, facts):
-    """Write arrays and facts (what JSON can hold) to a safetensors file; the old file stays until the new one is whole."""
-    from safetensors.numpy import save_file                         # here, because most programs never save
+@contextmanager
+def new_file(path):
+    """Give the path of a new file beside `path`. When the block that writes it has ended, it takes the place of `path`.
+
+    What stood at `path` stays if the block raises. OSError, in a sentence, where nothing can be written.
+    """
+    from safetensors import SafetensorError                         # here, because most programs never save
     path = Path(path)
-    if not path.parent.is_dir():
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{path} is a folder. Give the name of a file to save in.")
+    if not os.path.isdir(path.parent):
         raise FileNotFoundError(f"There is no folder {path.parent} to save {path.name} in.")
-    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}     # the format knows no other order
     temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}.tmp")
     try:
-        save_file(arrays, temporary, {"format": FORMAT, "facts": json.dumps(facts), "checksum": str(checksum(arrays, facts))})
+        temporary.touch()
+        rights = temporary.stat().st_mode                           # of a usual new file; safetensors lets only the owner read
+        yield temporary
+        temporary.chmod(rights)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    except (OSError, SafetensorError) as error:
+        raise OSError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()                                      # if it is still there, it is no whole file
 
 
-def read_file(path):
+def write_file(path, arrays, facts, format=FORMAT):
+    """Write arrays and facts (what JSON can hold) to a safetensors file. format: the kind of file, for `read_file`."""
+    from safetensors.numpy import save_file
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}     # the file knows no other order
+    save_file(arrays, path, {"format": format, "facts": json.dumps(facts), "checksum": str(checksum(arrays, facts))})
+
+
+def read_file(path, format=FORMAT):
     """The arrays and the facts that `write_file` wrote. ValueError in a sentence for any other or damaged file."""
     from safetensors import SafetensorError, safe_open
     path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, but a file is needed.")
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+            ours = metadata.get("format") == format
+            arrays = {name: file.get_tensor(name) for name in file.keys() if ours}
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no safetensors file, or it is damaged or cut off: {error}") from error
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"{path} was not written by this package: it does not say that its format is {FORMAT!r}.")
+    if not ours:
+        raise ValueError(f"{path} was not written by this package: it does not say that its format is {format!r}.")
     try:
         facts = json.loads(metadata["facts"])
         good = str(checksum(arrays, facts)) == metadata["checksum"]
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         good = False
     if not good:
         raise ValueError(f"{path} is damaged: its contents do not have the checksum that was written with them.")
@@ -309,7 +340,8 @@ def read_file(path):
 def save_model(path, model, dtype=np.float32):
     """Write the weights and the configuration of a model of bytes. dtype: float16 halves the file and rounds the weights."""
     arrays = {f"model.{name}": array.astype(dtype) for name, array in model.state_dict().items()}
-    write_file(path, arrays, {"config": asdict(model.config), "tokenizer": "bytes"})
+    with new_file(path) as new:
+        write_file(new, arrays, {"config": asdict(model.config), "tokenizer": "bytes"})
 
 
 def load_model(path):
@@ -319,13 +351,17 @@ def load_model(path):
     file that is foreign, damaged or cut off.
     """
     arrays, facts = read_file(path)
+    weights = {name.removeprefix("model."): array for name, array in arrays.items() if name.startswith("model.")}
     try:
-        model = Transformer(TransformerConfig(**facts["config"]), seed=0)
+        config = TransformerConfig(**facts["config"])
         if facts["tokenizer"] != "bytes":
             raise ValueError(f"its tokenizer is {facts['tokenizer']!r}, but only 'bytes' is known.")
-        model.load_state_dict({name.removeprefix("model."): array for name, array in arrays.items()
-                               if name.startswith("model.")})
-    except (KeyError, TypeError, ValueError) as error:
+        held, needed = sum(array.size for array in weights.values()), count_parameters(config)
+        if needed > 2 * held:                                       # seen before memory is taken for them
+            raise ValueError(f"its configuration is that of a model of {needed} weights, but it holds {held}.")
+        model = Transformer(config, seed=0)
+        model.load_state_dict(weights)
+    except (KeyError, TypeError, ValueError, MemoryError) as error:
         raise ValueError(f"{path} does not hold a model that can be loaded: {error}") from error
     if not all(np.isfinite(parameter.data).all() for parameter in model.parameters()):
         raise ValueError(f"{path} does not hold a model that can be used: some weights are not finite numbers.")
@@ -337,9 +373,10 @@ def save_checkpoint(trainer, path):
     optimiser = trainer.optimiser
     arrays = {f"model.{name}": array for name, array in trainer.model.state_dict().items()}
     arrays |= {"optimiser.m": optimiser.m, "optimiser.v": optimiser.v}
-    write_file(path, arrays, {"config": asdict(trainer.model.config), "tokenizer": "bytes",
-                              "training": asdict(trainer.config), "data": trainer.data_id, "step": trainer.step,
-                              "random": trainer.rng.bit_generator.state})
+    facts = {"config": asdict(trainer.model.config), "tokenizer": "bytes", "training": asdict(trainer.config),
+             "data": trainer.data_id, "step": trainer.step, "random": trainer.rng.bit_generator.state}
+    with new_file(path) as new:
+        write_file(new, arrays, facts)
 
 
 def load_checkpoint(trainer, path):
@@ -349,13 +386,13 @@ def load_checkpoint(trainer, path):
     is damaged or belongs to another training.
     """
     arrays, facts = read_file(path)
-    if "training" not in facts:
+    if not isinstance(facts, dict) or "training" not in facts:
         raise ValueError(f"{path} holds a model, but no training that could be resumed.")
     own = {"config": asdict(trainer.model.config), "training": asdict(trainer.config), "data": trainer.data_id}
     for key, what in (("config", "model"), ("training", "plan"), ("data", "text")):
-        if facts[key] != own[key]:
+        if facts.get(key) != own[key]:
             changed = ""
-            if isinstance(own[key], dict):
+            if isinstance(own[key], dict) and isinstance(facts.get(key), dict):
                 changed = ", ".join(f"{name} is {facts[key].get(name)!r} there and {value!r} here"
                                     for name, value in own[key].items() if facts[key].get(name) != value)
             raise ValueError(f"{path} was made with another {what}, so this training cannot go on from it"
@@ -365,9 +402,15 @@ def load_checkpoint(trainer, path):
     for name, moment in moments.items():
         if arrays.get(f"optimiser.{name}", moment[:0]).shape != moment.shape:
             raise ValueError(f"{path} does not hold the optimiser's state, so the training cannot go on from it.")
+    step, rng = facts.get("step"), np.random.default_rng()
+    try:
+        rng.bit_generator.state = facts.get("random")
+    except (LookupError, TypeError, ValueError):
+        step = None
+    if type(step) is not int or not 0 <= step <= trainer.config.steps:
+        raise ValueError(f"{path} does not say where its training stood, so this training cannot go on from it.")
     trainer.model.load_state_dict({name.removeprefix("model."): array for name, array in arrays.items()
                                    if name.startswith("model.")})
     for name, moment in moments.items():
         moment[:] = arrays[f"optimiser.{name}"]
-    optimiser.steps = facts["step"]
-    trainer.rng.bit_generator.state = facts["random"]
+    optimiser.steps, trainer.rng = step, rng
