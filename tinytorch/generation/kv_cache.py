@@ -11,7 +11,6 @@ from copy import copy as shallow_copy
 import numpy as np
 
 from ..core.tensor import Tensor, add_to_class, is_grad_enabled, record
-from ..training.trainer import new_file, read_file, write_file
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #68175e98
 LONG = 2048             # from about so many slots on, values are read faster if they lie in memory as keys do
@@ -571,6 +570,7 @@ def save(self, path):
     The file is written under another name beside `path` and then moved, so that `path` never holds half a cache. OSError, and
     no change, where nothing can be written.
     """
+    from tinytorch.training.trainer import new_file, write_file    # here, because most programs never save a cache
     with new_file(path) as new:                 # raises before anything is dropped
         self.trim(0)
         layers = [{"class": type(layer).__name__, "module": type(layer).__module__, "config": layer.config()}
@@ -616,6 +616,7 @@ def load(cls, path):
     FileNotFoundError if there is no such file; ValueError if it is no saved cache, if it is damaged, or if the class
     of its layers has not been imported.
     """
+    from tinytorch.training.trainer import read_file
     arrays, facts = read_file(path, FORMAT)
     try:
         return rebuild(cls, arrays, facts)
