@@ -687,3 +687,11 @@ def test_layer_refuses():
         Attention(12, 4, 2, 6, Rotary(4, 8))
     with pytest.raises(ValueError, match="Position 8"):
         Attention(12, 4, 2, 4, Rotary(4, 8))(Tensor(np.zeros((1, 1, 12))), np.array([[8]]))
+
+
+def test_attention_over_arrays_says_that_tensors_are_needed():
+    arrays = [np.ones((1, 2, 3, 4), np.float32)] * 3
+    for i in range(3):
+        mixed = [Tensor(array) if i != j else array for j, array in enumerate(arrays)]
+        with no_grad(), pytest.raises(TypeError, match="A Tensor is needed"):
+            scaled_dot_product_attention(*mixed)

@@ -680,3 +680,17 @@ def test_a_generator_of_zeros_makes_weights_that_are_never_touched():
 
     layer = Linear(3, 2, rng=Zeros(np.random.PCG64(0)))
     assert layer.weight.data is made[0] and (made[0] == 0).all()
+
+
+@pytest.mark.parametrize("call", [
+    lambda array: softmax(array), lambda array: cross_entropy(array, [0, 1]), lambda array: silu(array),
+    lambda array: swiglu(array), lambda array: rms_norm(array, Tensor(np.ones(2))),
+    lambda array: linear(array, Tensor(np.ones((2, 2)))), lambda array: embedding(array, [0, 1]),
+    lambda array: RMSNorm(2)(array), lambda array: Linear(2, 2)(array),
+])
+def test_a_forgotten_tensor_is_named(call):
+    """An ndarray has a `data`, too: a memoryview, of which the errors would speak."""
+    call(Tensor(np.ones((2, 2))))
+    for wrong in np.ones((2, 2), np.float32), [[1.0, 1.0], [1.0, 1.0]]:
+        with no_grad(), pytest.raises(TypeError, match=f"A Tensor is needed.*{type(wrong).__name__}"):
+            call(wrong)

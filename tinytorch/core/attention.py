@@ -9,7 +9,7 @@ __all__ = ['COMPLEX', 'QUERY_CHUNK', 'Rotary', 'apply_rotary', 'visible', 'group
 import numpy as np
 
 from .layers import Linear, Module, matmul_few_rows
-from .tensor import concatenate, record
+from .tensor import Tensor, concatenate, need_tensors, record
 
 # %% ../../modules/source/03_attention/03_attention.ipynb #ab7ccbe2
 class Rotary:
@@ -140,6 +140,8 @@ def scaled_dot_product_attention(query, key, value, mask=None):
     ValueError for shapes that do not fit together, and for a mask that does not hold bools.
     (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023.)
     """
+    if not type(query) is type(key) is type(value) is Tensor:
+        need_tensors(query, key, value)
     q, k, v = query.data, key.data, value.data
     check_attention(q.shape, k.shape, v.shape, mask)
     if mask is not None and q.shape[2] > QUERY_CHUNK:

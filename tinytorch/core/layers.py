@@ -12,7 +12,7 @@ import operator
 
 import numpy as np
 
-from .tensor import Tensor, add_to_class, record
+from .tensor import Tensor, add_to_class, need_tensors, record
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #a3f5972e
 def softmax(x, axis=-1):
@@ -21,6 +21,7 @@ def softmax(x, axis=-1):
     x: Tensor of any shape, entries may be -inf (probability 0). Returns a Tensor of the same shape.
     Where every entry is -inf there is nothing to choose from, and all probabilities are 0.
     """
+    need_tensors(x)
     ### BEGIN SOLUTION
     limits = np.finfo(x.dtype)
     shift = np.maximum(x.data.max(axis=axis, keepdims=True), limits.min)    # finite even where all are -inf
@@ -58,6 +59,7 @@ def cross_entropy(logits, targets, ignore_index=-100):
     Raises TypeError for targets that are not integers; ValueError for other shapes, for targets outside 0..V-1, and
     when no target counts.
     """
+    need_tensors(logits)
     targets = np.asarray(targets)
     if targets.shape != logits.shape[:-1]:
         raise ValueError(f"For logits of shape {logits.shape} the targets must have shape {logits.shape[:-1]}, "
@@ -100,6 +102,8 @@ def rms_norm(x, weight, eps=1e-5):
     Raises ValueError for a weight of another shape, and for an eps that is not a number between 1e-37 and infinity
     (in float32 less is 0, or as good as 0).
     """
+    if type(x) is not Tensor:
+        need_tensors(x)
     data, gain = x.data, weight.data
     d, eps = data.shape[-1], float(eps)                             # a np.float64 would make everything float64
     if not 1e-37 < eps < math.inf:
@@ -134,6 +138,7 @@ def rms_norm(x, weight, eps=1e-5):
 @np.errstate(over="ignore")
 def silu(x):
     """x * sigmoid(x) = x / (1 + exp(-x)), for a Tensor of any shape of finite numbers."""
+    need_tensors(x)
     divisor = 1 + np.exp(-x.data)
     y = x.data / divisor
 
@@ -151,6 +156,8 @@ def swiglu(gate_up):
     gate_up: Tensor (..., 2 * I) of finite numbers. Returns a Tensor (..., I). Raises ValueError for an odd last axis.
     (Shazeer 2020, "GLU Variants Improve Transformer".)
     """
+    if type(gate_up) is not Tensor:
+        need_tensors(gate_up)
     data = gate_up.data
     width, odd = divmod(data.shape[-1], 2)
     if odd:
@@ -191,6 +198,8 @@ def linear(x, weight, bias=None):
     x: Tensor (..., in). weight: Tensor (in, out). bias: Tensor (out,) or None. Returns a Tensor (..., out).
     Raises ValueError for an input whose last axis is not `in`, and for a bias of another shape.
     """
+    if type(x) is not Tensor:
+        need_tensors(x)
     data, matrix = x.data, weight.data
     d_in, d_out = matrix.shape
     if data.shape[-1:] != (d_in,):
@@ -220,6 +229,7 @@ def embedding(weight, ids):
     weight: Tensor (V, d). ids: integer array (...). Returns a Tensor (..., d).
     Raises TypeError for ids that are not integers, ValueError for ids outside 0..V-1 (negative ones too).
     """
+    need_tensors(weight)
     ids = check_ids(np.array(ids), len(weight.data), "token ids")   # a copy: the caller may change its own before backward
 
     def backward(grad):
