@@ -144,7 +144,8 @@ while True:
     def same_names(nb):
         """Cells of one's own that use the names of the lesson's helpers, and a given cell that was changed."""
         next(cell for cell in nb.cells if "def results(tensor)" in cell.source).source = "def results(tensor):\n    return []"
-        names = {node.name for node in ast.parse(exercise_cell(nb, "check_tools").source).body if isinstance(node, ast.FunctionDef)}
+        helpers = "\n".join(cell.source for cell in nb.cells if str(L.grading(cell).get("grade_id")).startswith("check_tools"))
+        names = {node.name for node in ast.parse(helpers).body if isinstance(node, ast.FunctionDef)}
         cell = nbformat.v4.new_code_cell("\n".join(f"def {name}(*arguments):\n    return 0" for name in sorted(names)))
         nb.cells.insert(nb.cells.index(exercise_cell(nb, "softmax")), cell)
     group.hand_in("same_names", same_names)

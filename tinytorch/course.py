@@ -455,7 +455,7 @@ def start(
     workspace.export()
     copy_weights(workspace.package)
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
-    print(f"    cd {folder}")
+    print(f'    cd "{folder}"' if " " in str(folder) else f"    cd {folder}")
     print(f"    jupyter lab {first}.ipynb")
 
 # %% ../modules/source/91_course/91_course.ipynb #4650454c
