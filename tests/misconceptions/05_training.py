@@ -115,6 +115,37 @@ begin = np.full(batch_size, rng.choice(places))
 windows = ids[begin[:, None] + np.arange(length + 1)]
 return windows[:, :-1], windows[:, 1:]
 '''),
+    Wrong("next_batch", "slices that run over the end", says="over the end", body='''
+begin = rng.integers(len(ids), size=batch_size)
+windows = np.stack([ids[b:b + length + 1] for b in begin])
+return windows[:, :-1], windows[:, 1:]
+'''),
+    Wrong("next_batch", "windows joined instead of stacked", says="too many indices for array: array is 1-dimensional", body='''
+begin = rng.choice(places, batch_size)
+windows = np.concatenate([ids[b:b + length + 1] for b in begin])
+return windows[:, :-1], windows[:, 1:]
+'''),
+    Wrong("next_batch", "rows of floats", says="inputs must be integers", body='''
+inputs, targets = np.zeros((batch_size, length)), np.zeros((batch_size, length))
+for row, b in enumerate(rng.choice(places, batch_size)):
+    inputs[row] = ids[b:b + length]
+    targets[row] = ids[b + 1:b + length + 1]
+return inputs, targets
+'''),
+    Wrong("next_batch", "windows returned whole", says="Return two arrays", body='''
+begin = rng.choice(places, batch_size)
+return ids[begin[:, None] + np.arange(length + 1)]
+'''),
+    Wrong("next_batch", "nothing returned", says="Return two arrays", body='''
+begin = rng.choice(places, batch_size)
+windows = ids[begin[:, None] + np.arange(length + 1)]
+inputs, targets = windows[:, :-1], windows[:, 1:]
+'''),
+    Wrong("next_batch", "one place for the whole batch", says="'int' object is not subscriptable", body='''
+begin = int(rng.choice(places))
+windows = ids[begin[:, None] + np.arange(length + 1)]
+return windows[:, :-1], windows[:, 1:]
+'''),
     Right("next_batch", "with a loop", body='''
 inputs, targets = [], []
 for _ in range(batch_size):
@@ -155,6 +186,38 @@ v[:] = beta2 * v + (1 - beta2) * grad ** 2
 grad[:] = m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + eps)
 weights -= lr * (grad + weight_decay * weights)
 '''),
+    Wrong("adamw_update", "m corrected in place", says="The step uses the corrected mean; m keeps the plain one", body='''
+m *= beta1
+m += (1 - beta1) * grad
+v *= beta2
+v += (1 - beta2) * grad ** 2
+m /= 1 - beta1 ** step
+v /= 1 - beta2 ** step
+weights -= lr * (m / (np.sqrt(v) + eps) + weight_decay * weights)
+'''),
+    Wrong("adamw_update", "v corrected in place", says="The step uses the corrected mean; v keeps the plain one", body='''
+m *= beta1
+m += (1 - beta1) * grad
+v *= beta2
+v += (1 - beta2) * grad ** 2
+v /= 1 - beta2 ** step
+weights -= lr * (m / (1 - beta1 ** step) / (np.sqrt(v) + eps) + weight_decay * weights)
+'''),
+    Wrong("adamw_update", "betas exchanged with their complements", says="beta1 and 1 - beta1 are exchanged", body='''
+m[:] = (1 - beta1) * m + beta1 * grad
+v[:] = (1 - beta2) * v + beta2 * grad ** 2
+weights -= lr * (m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + eps) + weight_decay * weights)
+'''),
+    Wrong("adamw_update", "uphill", says="the step is subtracted", body='''
+m[:] = beta1 * m + (1 - beta1) * grad
+v[:] = beta2 * v + (1 - beta2) * grad ** 2
+weights += lr * (m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + eps) - weight_decay * weights)
+'''),
+    Wrong("adamw_update", "the decay pushes away from zero", says="the decay has the wrong sign", body='''
+m[:] = beta1 * m + (1 - beta1) * grad
+v[:] = beta2 * v + (1 - beta2) * grad ** 2
+weights -= lr * (m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + eps) - weight_decay * weights)
+'''),
     Right("adamw_update", "as the formulas stand", body='''
 m[...] = beta1 * m + (1 - beta1) * grad
 v[...] = beta2 * v + (1 - beta2) * grad ** 2
@@ -180,6 +243,22 @@ if step >= total:
 up = step / warmup
 down = (step - warmup) / (total - warmup)
 return peak * up if up < 1 else final + (peak - final) * (1 + math.cos(math.pi * down)) / 2
+'''),
+    Wrong("learning_rate", "a quarter of a wave", says="that is a quarter of a wave",
+          body=schedule(down="final + (peak - final) * math.cos(math.pi * progress / 2)")),
+    Wrong("learning_rate", "the end before the warm-up", says="look at the warm-up first", body='''
+if step >= total:
+    return final
+if step <= warmup:
+    return peak * step / warmup
+progress = (step - warmup) / (total - warmup)
+return final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+'''),
+    Wrong("learning_rate", "nothing returned", says="nothing was returned", body='''
+if step <= warmup:
+    rate = peak * step / warmup
+else:
+    rate = final + (peak - final) * (1 + math.cos(math.pi * (step - warmup) / (total - warmup))) / 2
 '''),
     Right("learning_rate", "with the progress clipped", body='''
 if step <= warmup:
@@ -237,6 +316,37 @@ norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 for grad in grads:
     grad *= min(1.0, max_norm / max(norm, 1e-12))
 '''),
+    Wrong("clip_gradients", "each number by itself", says="each number by itself", body='''
+norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
+for grad in grads:
+    np.clip(grad, -max_norm, max_norm, out=grad)
+return norm
+'''),
+    Wrong("clip_gradients", "the limit against the square", says="compared with the square of the norm", body='''
+squares = sum(float((grad ** 2).sum()) for grad in grads)
+norm = math.sqrt(squares)
+if squares > max_norm:
+    for grad in grads:
+        grad *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "divides by a norm of zero", says="all zero have the norm 0", body='''
+norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
+for grad in grads:
+    grad *= min(1.0, max_norm / norm)
+return norm
+'''),
+    Wrong("clip_gradients", "the arrays returned", says="Return the norm before clipping, one number", body='''
+norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
+return [grad * min(1.0, max_norm / max(norm, 1e-12)) for grad in grads]
+'''),
+    Right("clip_gradients", "with NumPy's infinity for a norm of zero", body='''
+norm = np.sqrt(sum((grad ** 2).sum() for grad in grads))
+factor = min(1.0, max_norm / norm)
+for grad in grads:
+    grad *= factor
+return norm
+'''),
     Right("clip_gradients", "joined into one vector", body='''
 norm = float(np.linalg.norm(np.concatenate([grad.ravel() for grad in grads])))
 scale = min(1.0, max_norm / (norm + 1e-12))
@@ -266,6 +376,36 @@ return norm
           body=step(check="", late_check=STEP_RIGHT["check"])),
     Wrong("train_step", "the norm after clipping", says="before clipping it is larger",
           body=step(clip="min(clip_gradients([grad], max_norm), max_norm)")),
+    Wrong("train_step", "gradient of the sum, loss of the mean", says="it belongs to the sum of the losses", body='''
+optimiser.zero_grad()
+total = 0.0
+for inputs, targets in batches:
+    loss = cross_entropy(model(inputs), targets)
+    loss.backward()
+    total += loss.item() / len(batches)
+norm = clip_gradients([optimiser.collect()], max_norm)
+if not (math.isfinite(total) and math.isfinite(norm)):
+    raise Diverged("no finite number")
+optimiser.step(lr)
+return total, norm
+'''),
+    Wrong("train_step", "the norm divided once more", says="The norm of two batches: expected",
+          body=step().replace("return total, norm", "return total, norm / len(batches)")),
+    Wrong("train_step", "looks for NaN only", says="An infinite loss, although its gradient is finite, must raise Diverged",
+          body=step(check="if math.isnan(total) or math.isnan(norm):\n    raise Diverged('not a number')")),
+    Wrong("train_step", "Diverged without a sentence", says="without a sentence",
+          body=step(check="if not (math.isfinite(total) and math.isfinite(norm)):\n    raise Diverged")),
+    Wrong("train_step", "another error", says="must raise Diverged, but ValueError was raised",
+          body=step(check="if not (math.isfinite(total) and math.isfinite(norm)):\n    raise ValueError('not finite')")),
+    Wrong("train_step", "gradients forgotten last", says="zero_grad comes first, not last",
+          body=step(zero="pass", late_check="optimiser.zero_grad()")),
+    Wrong("train_step", "clipping without a list", says="clip_gradients wants a list",
+          body=step(clip="clip_gradients(grad, max_norm)")),
+    Wrong("train_step", "nothing returned", says="Return the loss and the norm, not None",
+          body=step().replace("return total, norm", "pass")),
+    Wrong("train_step", "the loss is a Tensor", says="not a Tensor",
+          body=step(check="").replace("loss.item()", "loss")),
+    Right("train_step", "a list of two", body=step().replace("return total, norm", "return [total, norm]")),
     Right("train_step", "one backward through the mean", body='''
 optimiser.zero_grad()
 loss = 0
