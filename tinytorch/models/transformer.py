@@ -234,6 +234,7 @@ def hidden_states(self, tokens, cache=None, positions=None):
     """Yield the residual stream (B, T, embed_dim) after each block: forward reads the last, debuggers read all.
 
     With a cache, the tokens are committed to it when the last block has run. Whoever stops earlier commits nothing.
+    Raises as `forward` does, but only when the first state is asked for.
     """
     tokens, positions = check_inputs(self.config, tokens, cache, positions)
     B, T = tokens.shape
@@ -256,8 +257,9 @@ def forward(self, tokens, cache=None, positions=None, logits_to_keep=None):
     positions: (B, T) ints, negative for padding. By default each row goes on after its own largest position.
     logits_to_keep: only the logits of the last so many tokens, an int from 1 to T; None keeps all.
     Returns logits (B, T, V), or (B, logits_to_keep, V).
-    Raises TypeError for ids that are not integers and a cache without layers, ValueError for what does not fit the model;
-    then neither the model nor the cache has changed.
+    Raises TypeError for ids or positions that are not integers and a cache without layers, ValueError for what does not fit
+    the model or the cache, RuntimeError for a cache outside `no_grad()`; then neither the model nor what the cache has
+    committed has changed.
     """
     tokens = token_array(tokens)
     T = tokens.shape[1]
@@ -290,7 +292,8 @@ def generate_naive(model, prompt, max_new_tokens):
     """Greedy continuation of `prompt`, everything recomputed at every step: slow, simple, and the truth.
 
     prompt: a list of ids; it is not changed. Returns a new list of ids: the prompt and max_new_tokens new ones.
-    ValueError where the text gets longer than the model can read; its last token need not be read.
+    ValueError where the text gets longer than the model can read; its last token need not be read. Other errors are the
+    model's own; a negative number writes nothing.
     """
     ### BEGIN SOLUTION
     tokens = np.array(prompt).tolist()              # a new list, of Python ints
