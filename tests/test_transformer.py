@@ -392,6 +392,13 @@ def test_hidden_states_commit_when_the_last_block_has_run():
     np.testing.assert_allclose(logits_of(model, [[1, 2, 3]], cache=stopped), logits_of(model, [[1, 2, 3]]), atol=1e-6)
 
 
+def test_hidden_states_refuse_when_the_first_state_is_asked_for():
+    for tokens, error, words in (("x", TypeError, "whole numbers"), ([[99]], ValueError, r"0\.\.10, .* 99\b")):
+        states = random_model(17).hidden_states(tokens)
+        with pytest.raises(error, match=words):
+            next(states)
+
+
 # ---- generate_naive -------------------------------------------------------------------------------------------------
 
 def test_generate_naive_follows_the_reference():
@@ -419,6 +426,9 @@ def test_generate_naive_fills_the_context_and_not_more():
         generate_naive(model, [], 1)
     with pytest.raises(TypeError, match="float64"):
         generate_naive(model, [1.7], 1)
+    with pytest.raises(ValueError, match=r"0\.\.10, .* 99\b"):
+        generate_naive(model, [99], 1)
+    assert generate_naive(model, [1, 2], -3) == [1, 2]
 
 
 # ---- weights --------------------------------------------------------------------------------------------------------

@@ -49,6 +49,28 @@ ANSWERS = [
         both, width = self.gate_up(x), self.down.weight.shape[0]
         return self.down(both[..., :width] * both[..., width:])
     '''}),
+    Wrong("mlp", "down made first", says="Make gate_up first", body={0: '''
+        self.down = Linear(intermediate_dim, embed_dim, rng=rng, std=out_std)
+        self.gate_up = Linear(embed_dim, 2 * intermediate_dim, rng=rng)
+    '''}),
+    Wrong("mlp", "rng in the place of bias", says="rng goes by name", body={0: '''
+        self.gate_up = Linear(embed_dim, 2 * intermediate_dim, rng)
+        self.down = Linear(intermediate_dim, embed_dim, rng, std=out_std)
+    '''}),
+    Wrong("mlp", "layers not put on self", says="belong to self", body={0: '''
+        gate_up = Linear(embed_dim, 2 * intermediate_dim, rng=rng)
+        down = Linear(intermediate_dim, embed_dim, rng=rng, std=out_std)
+    '''}),
+    Wrong("mlp", "swiglu on arrays", says="cannot be trained: no gradient", body={1: '''
+        gate, up = np.split(self.gate_up(x).data, 2, axis=-1)
+        return self.down(Tensor(gate / (1 + np.exp(-gate)) * up))
+    '''}),
+    Wrong("mlp", "reads a copy of x", says="no gradient comes back to x", body={1: '''
+        return self.down(swiglu(self.gate_up(Tensor(x.data))))
+    '''}),
+    Wrong("mlp", "no return", says="`return` is missing", body={1: '''
+        self.down(swiglu(self.gate_up(x)))
+    '''}),
     Right("mlp", "swiglu written out", body={1: '''
         from tinytorch.core.layers import silu
         both, width = self.gate_up(x), self.down.weight.shape[0]
@@ -133,6 +155,27 @@ ANSWERS = [
             positions = np.arange(x.shape[1])[None]
         x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
         return x + self.mlp(self.mlp_norm(x))
+    '''),
+    Wrong("block", "layer_idx counted from one", says="the blocks are 0 to 2", body='''
+        x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx + 1)
+        return x + self.mlp(self.mlp_norm(x))
+    '''),
+    Wrong("block", "under no_grad", says="The block cannot be trained", body='''
+        with no_grad():
+            x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
+            return x + self.mlp(self.mlp_norm(x))
+    '''),
+    Wrong("block", "adds arrays", says="The block cannot be trained", body='''
+        x = Tensor(x.data + self.attention(self.attention_norm(x), positions, cache, layer_idx).data)
+        return Tensor(x.data + self.mlp(self.mlp_norm(x)).data)
+    '''),
+    Wrong("block", "the MLP reads a copy", says="only a part of the gradient comes back to x", body='''
+        x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
+        return x + self.mlp(self.mlp_norm(Tensor(x.data)))
+    '''),
+    Wrong("block", "no return", says="`return` is missing", body='''
+        x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
+        x = x + self.mlp(self.mlp_norm(x))
     '''),
     Right("block", "named steps and keywords", body='''
         attended = self.attention(self.attention_norm(x), positions=positions, cache=cache, layer_idx=layer_idx)
@@ -225,6 +268,25 @@ ANSWERS = [
                 total += np.outer(g, row)
             return grad @ table.data, total
         return record(x.data @ table.data.T, backward, x, table)
+    '''),
+    Wrong("unembed", "scores in the shape of x", says="the scores go back to (..., V)", body='''
+        rows = x.data.reshape(-1, d)
+
+        def backward(grad):
+            grad = grad.reshape(-1, V)
+            return (grad @ table.data).reshape(x.shape), grad.T @ rows
+        return record((rows @ table.data.T).reshape(x.shape), backward, x, table)
+    '''),
+    Wrong("unembed", "not recorded", says="remembers no parent", body='''
+        return Tensor(x.data @ table.data.T)
+    '''),
+    Wrong("unembed", "backward without return", says="must return a tuple", body='''
+        def backward(grad):
+            grad @ table.data, np.einsum("btv,btd->vd", grad, x.data)
+        return record(x.data @ table.data.T, backward, x, table)
+    '''),
+    Wrong("unembed", "no return", says="`return` is missing", body='''
+        x @ table.transpose()
     '''),
     Right("unembed", "einsum", body='''
         def backward(grad):
@@ -396,6 +458,71 @@ ANSWERS = [
         x = self.norm(x[:, -keep:])
         return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
     '''}),
+    Wrong("transformer", "a list in place of a generator", says="a generator, but gave list", body={0: '''
+        x, states = self.embedding(tokens), []
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+            states.append(x)
+        if cache is not None:
+            cache.advance(T)
+        return states
+    '''}),
+    Wrong("transformer", "nothing yielded", says="a generator, but gave NoneType", body={0: '''
+        x = self.embedding(tokens)
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+        if cache is not None:
+            cache.advance(T)
+    '''}),
+    Wrong("transformer", "the last state returned", says="a generator, but gave Tensor", body={0: '''
+        x = self.embedding(tokens)
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+        if cache is not None:
+            cache.advance(T)
+        return x
+    '''}),
+    Wrong("transformer", "blocks counted from one", says="the blocks are 0 to 2", body={0: '''
+        x = self.embedding(tokens)
+        for layer_idx, block in enumerate(self.blocks, 1):
+            x = block(x, positions, cache, layer_idx)
+            if cache is not None and layer_idx == len(self.blocks):
+                cache.advance(T)
+            yield x
+    '''}),
+    Wrong("transformer", "the embedding on arrays", says="no gradient comes back to embedding.weight", body={0: '''
+        x = Tensor(self.embedding.weight.data[tokens])
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+            if cache is not None and layer_idx == len(self.blocks) - 1:
+                cache.advance(T)
+            yield x
+    '''}),
+    Wrong("transformer", "the last tokens cut from the array", says="cannot be trained: no gradient", body={1: '''
+        for x in self.hidden_states(tokens, cache, positions):
+            pass
+        x = self.norm(Tensor(x.data[:, -keep:]))
+        return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    '''}),
+    Wrong("transformer", "the states under no_grad", says="cannot be trained: no gradient", body={1: '''
+        with no_grad():
+            for x in self.hidden_states(tokens, cache, positions):
+                pass
+        x = self.norm(x[:, -keep:])
+        return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    '''}),
+    Wrong("transformer", "the table as an array in the tied head", says="tied head cannot be trained well", body={1: '''
+        for x in self.hidden_states(tokens, cache, positions):
+            pass
+        x = self.norm(x[:, -keep:])
+        return x @ Tensor(self.embedding.weight.data.T) if self.config.tie_embeddings else self.head(x)
+    '''}),
+    Wrong("transformer", "no return", says="`return` is missing", body={1: '''
+        for x in self.hidden_states(tokens, cache, positions):
+            pass
+        x = self.norm(x[:, -keep:])
+        x = unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    '''}),
     Right("transformer", "a list of states, all logits, then the slice", body={1: '''
         states = list(self.hidden_states(tokens, cache=cache, positions=positions))
         x = self.norm(states[-1])
@@ -461,6 +588,14 @@ ANSWERS = [
         block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
         return V * d + config.num_layers * block + d
     '''),
+    Wrong("count_parameters", "one block counted", says="num_layers of them", body='''
+        block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
+        return (2 - config.tie_embeddings) * V * d + block + d
+    '''),
+    Wrong("count_parameters", "no return", says="`return` is missing", body='''
+        block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
+        total = (2 - config.tie_embeddings) * V * d + config.num_layers * block + d
+    '''),
     Right("count_parameters", "a list of shapes", body='''
         shapes = [(V, d), (d,)]
         for _ in range(config.num_layers):
@@ -476,7 +611,7 @@ ANSWERS = [
         return total
     '''),
 
-    # ---- the naive generator
+    # ---- the naive way to write
     Wrong("generate_naive", "argmax at the first position", says="the first position predicts", body='''
         tokens = list(prompt)
         with no_grad():
@@ -587,6 +722,27 @@ ANSWERS = [
             with no_grad():
                 tokens.append(int(logits.data[0, -1].argmax()))
         return tokens
+    '''),
+    Wrong("generate_naive", "no batch", says="a single row is [ids]", body='''
+        tokens = list(prompt)
+        with no_grad():
+            for _ in range(max_new_tokens):
+                tokens.append(int(model(tokens, logits_to_keep=1).data[0, -1].argmax()))
+        return tokens
+    '''),
+    Wrong("generate_naive", "the index of the last token in logits of one", says="the last position is [0, -1]", body='''
+        tokens = list(prompt)
+        with no_grad():
+            for _ in range(max_new_tokens):
+                logits = model([tokens], logits_to_keep=1)
+                tokens.append(int(logits.data[0, len(tokens) - 1].argmax()))
+        return tokens
+    '''),
+    Wrong("generate_naive", "no return", says="`return` is missing", body='''
+        tokens = list(prompt)
+        with no_grad():
+            for _ in range(max_new_tokens):
+                tokens.append(int(model([tokens], logits_to_keep=1).data[0, -1].argmax()))
     '''),
     Right("generate_naive", "all logits, no slice", body='''
         row = np.array(prompt)
