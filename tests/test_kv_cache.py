@@ -216,6 +216,22 @@ def test_advance_past_the_end_changes_nothing():
     assert snapshot(cache) == before
 
 
+@pytest.mark.parametrize("slots", [(8, 4), (4, 8)])
+def test_a_cache_ends_where_its_smallest_layer_ends(slots):
+    left = iter(slots)
+    cache = make(num_layers=2, layer_cache=lambda batch, _, *sizes, dtype: ExactCache(batch, next(left), *sizes, dtype=dtype))
+    assert cache.max_seq_len == 4
+    for staged in (False, True):
+        if staged:
+            feed(cache, 4, advance=False)
+        before = snapshot(cache)
+        with pytest.raises(CacheFullError):             # also where not all of it is staged: the end comes first
+            cache.advance(5)
+        assert snapshot(cache) == before
+    cache.advance(4)
+    assert cache.seq_pos == 4
+
+
 @pytest.mark.parametrize("wrong", [-1, 1.0, True, "1", None])
 def test_advance_and_trim_take_whole_numbers(wrong):
     cache = make()

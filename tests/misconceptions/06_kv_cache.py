@@ -54,6 +54,18 @@ ANSWERS = [
         return self.keys[:, :, :stop - 1], self.values[:, :, :stop - 1]'''}),
     Wrong("slots", "read copies", says="views", body={2: '''
         return self.keys[:, :, :stop].copy(), self.values[:, :, :stop].copy()'''}),
+    Wrong("slots", "read gives nothing back", says="Is the `return` missing", body={2: '''
+        self.keys[:, :, :stop], self.values[:, :, :stop]'''}),
+    Wrong("slots", "read gives the keys alone", says="must return two arrays", body={2: '''
+        return self.keys[:, :, :stop]'''}),
+    Wrong("slots", "buffers full of ones", says="Either __init__ does not make zeros", body={0: '''
+        self.keys = np.ones((batch_size, num_kv_heads, capacity, head_dim), dtype)
+        self.values = np.ones((batch_size, num_kv_heads, capacity, head_dim), dtype)'''}),
+    Wrong("slots", "values behind the new tokens are written too", says="slots behind the tokens", body={1: '''
+        stop = start + key.shape[2]
+        self.keys[:, :, start:stop] = key
+        self.values[:, :, start:] = value[:, :, -1:]
+        self.values[:, :, start:stop] = value'''}),
     Right("slots", "keys laid out like the values", body={0: '''
         shape = batch_size, num_kv_heads, capacity, head_dim
         self.keys, self.values = np.zeros(shape, dtype=dtype), np.zeros(shape, dtype=dtype)'''}),
@@ -272,6 +284,51 @@ ANSWERS = [
         self.padded = self.padded or not counts_on(positions, start)
         self.size = stop
         return self.read()'''}),
+    Wrong("exact_update", "next_positions gives nothing back", says="Is the `return` missing", body={0: '''
+        if self.padded:
+            held = self.positions[:, :self.length - except_last]
+            start = held.max(axis=1, initial=-1) + 1
+        start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "next_positions gives lists", says="must return an array", body={0: '''
+        if self.padded:
+            start = self.positions[:, :self.length - except_last].max(axis=1, initial=-1) + 1
+        return [[int(first) + t for t in range(num_tokens)] for first in start]'''}),
+    Wrong("exact_update", "one position for each row, however many tokens come", says="but next_positions gave [[0], [0]]",
+          body={0: '''
+        if self.padded:
+            start = self.positions[:, :self.length - except_last].max(axis=1, initial=-1) + 1
+        return start[:, None]'''}),
+    Wrong("exact_update", "positions with decimals", says="next_positions gave float64", body={0: '''
+        if self.padded:
+            start = self.positions[:, :self.length - except_last].max(axis=1, initial=-1) + 1
+        return start[:, None] + np.arange(0.0, num_tokens)'''}),
+    Wrong("exact_update", "zeros without a dtype are filled row by row", says="for a padded layer next_positions gave float64",
+          body={0: '''
+        if self.padded:
+            start = np.zeros(self.batch_size)
+            for b, held in enumerate(self.positions[:, :self.length - except_last]):
+                start[b] = held.max(initial=-1) + 1
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "the last position plus one, not the largest", says="need not be the largest", body={0: '''
+        if self.padded:
+            held = self.positions[:, :self.length - except_last]
+            start = np.maximum(held[:, -1], -1) + 1 if held.size else np.zeros(self.batch_size, int)
+        return start[:, None] + np.arange(num_tokens)'''}),
+    Wrong("exact_update", "update gives nothing back", says="Is the `return` missing", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop'''}),
+    Wrong("exact_update", "update gives the arrays of Slots", says="did you return arrays", body={1: '''
+        key, value, positions = self.check(key, value, positions)
+        start, stop = self.size, self.size + key.shape[2]
+        self._slots.write(start, key, value)
+        self._positions[:, start:stop] = positions
+        self.padded = self.padded or not counts_on(positions, start)
+        self.size = stop
+        return self._slots.read(stop)'''}),
     Right("exact_update", "rows and tokens one by one", body={
         0: '''
         rows = []
@@ -342,6 +399,13 @@ ANSWERS = [
         self.size = 0'''}),
     Wrong("exact_undo", "reset makes everything anew", says="new buffers", body={1: '''
         self.__init__(self.batch_size, self.max_seq_len, self.num_kv_heads, self.head_dim, self.dtype)'''}),
+    Wrong("exact_undo", "reset forgets, but clears the buffers as well", says="has cleared the buffers", body={1: '''
+        for buffer in self._slots.read(self.max_seq_len):
+            buffer[...] = 0
+        self.size, self.padded = 0, False'''}),
+    Wrong("exact_undo", "reset clears only the values", says="has cleared the buffers", body={1: '''
+        self._slots.values[...] = 0
+        self.size, self.padded = 0, False'''}),
     Wrong("exact_undo", "positions stay where they are", says="Positions belong to a row", body={2: '''
         self._slots.reorder(rows, self.size)'''}),
     Wrong("exact_undo", "row after row in place, so a row is read after it was overwritten", says="exchange", body={2: '''
@@ -433,6 +497,50 @@ ANSWERS = [
         if layer_idx == len(self.layers) - 1:
             self.seq_pos = layer.size
         return held'''}),
+    Wrong("kv_update", "update gives nothing back", says="Is the `return` missing", body={1: '''
+        if layer.size > self.seq_pos:
+            layer.check(key, value, positions, size=self.seq_pos)
+            layer.trim(layer.size - self.seq_pos)
+        layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "the positions are not looked at before the trim", says="positions for one of two rows", body={1: '''
+        if layer.size > self.seq_pos:
+            layer.check(key, value, size=self.seq_pos)
+            layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "room, shapes and positions are looked at by hand, but not the width", says="a key of width 5", body={1: '''
+        T = key.shape[2]
+        if layer.max_seq_len is not None and self.seq_pos + T > layer.max_seq_len:
+            raise CacheFullError("full")
+        if key.shape != value.shape or key.shape[1] != layer.num_kv_heads:
+            raise ValueError("shapes")
+        if positions is not None and np.shape(positions) != (self.batch_size, T):
+            raise ValueError("positions")
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "all is looked at by hand, but the batch", says="a batch of 3", body={1: '''
+        T = key.shape[2]
+        if layer.max_seq_len is not None and self.seq_pos + T > layer.max_seq_len:
+            raise CacheFullError("full")
+        if key.shape != value.shape or (key.shape[1], key.shape[3]) != (layer.num_kv_heads, layer.head_dim):
+            raise ValueError("shapes")
+        if positions is not None and np.shape(positions) != (self.batch_size, T):
+            raise ValueError("positions")
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "the size is set instead of trimming", says="does more than set size", body={1: '''
+        if layer.size > self.seq_pos:
+            key, value, positions = layer.check(key, value, positions, size=self.seq_pos)
+            layer.size = self.seq_pos
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "staged tokens are counted by length", says="counted by size, not by length", body={1: '''
+        staged = layer.length - self.seq_pos
+        if staged:
+            layer.check(key, value, positions, size=self.seq_pos)
+            layer.trim(staged)
+        return layer.update(key, value, positions)'''}),
+    Right("kv_update", "layers by keywords", body={0: '''
+        sizes = dict(batch_size=batch_size, max_seq_len=max_seq_len, num_kv_heads=num_kv_heads, head_dim=head_dim, dtype=dtype)
+        self.layers = [layer_cache(**sizes) for _ in range(num_layers)]'''}),
     Right("kv_update", "layers in a loop, always check and trim", body={
         0: '''
         self.layers = []
@@ -454,6 +562,13 @@ ANSWERS = [
     Wrong("kv_advance", "get takes the last tokens", says="first tokens, not the last", body={0: '''
         keys, values = layer.read()
         return keys[:, :, layer.size - self.seq_pos:], values[:, :, layer.size - self.seq_pos:]'''}),
+    Wrong("kv_advance", "get gives nothing back", says="Is the `return` missing", body={0: '''
+        layer.read(except_last=layer.size - self.seq_pos)'''}),
+    Wrong("kv_advance", "get gives the arrays of Slots, which only ExactCache has", says="did you return arrays", body={0: '''
+        return layer._slots.read(self.seq_pos)'''}),
+    Wrong("kv_advance", "get gives parts of .data", says="did you return arrays", body={0: '''
+        keys, values = layer.read()
+        return keys.data[:, :, :self.seq_pos], values.data[:, :, :self.seq_pos]'''}),
     Wrong("kv_advance", "nothing is looked at", says="Layer 0 has staged nothing", body={1: '''
         self.seq_pos += num_tokens'''}),
     Wrong("kv_advance", "only the first layer is looked at", says="Look at all layers", body={1: '''
@@ -524,6 +639,51 @@ ANSWERS = [
         if self.seq_pos + num_tokens <= 8 and after > min(layer.size for layer in self.layers):
             raise ValueError("not staged")
         self.seq_pos = after'''}),
+    Wrong("kv_advance", "exactly what is staged must be committed", says="may commit 2 of them", body={1: '''
+        after = self.seq_pos + num_tokens
+        if self.max_seq_len is not None and after > self.max_seq_len:
+            raise CacheFullError("past the end")
+        if any(after != layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "a cache that never fills is not thought of", says="never fill", body={1: '''
+        after = self.seq_pos + num_tokens
+        if after > self.max_seq_len:
+            raise CacheFullError("past the end")
+        if any(after > layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "staged tokens are counted by length", says="counted by size", body={1: '''
+        after = self.seq_pos + num_tokens
+        if self.max_seq_len is not None and after > self.max_seq_len:
+            raise CacheFullError("past the end")
+        if any(after > layer.length for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "where no layer fills, nothing is looked at", says="must raise ValueError, not CacheFullError", body={1: '''
+        after = self.seq_pos + num_tokens
+        if self.max_seq_len is not None:
+            if after > self.max_seq_len:
+                raise CacheFullError("past the end")
+            if any(after > layer.size for layer in self.layers):
+                raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "the end of the first layer only", says="layer 1 only 4", body={1: '''
+        after = self.seq_pos + num_tokens
+        limit = self.layers[0].max_seq_len
+        if limit is not None and after > limit:
+            raise CacheFullError("past the end")
+        if any(after > layer.size for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "both questions layer by layer, so what is missing hides the end", says="whatever is staged", body={1: '''
+        after = self.seq_pos + num_tokens
+        for layer in self.layers:
+            if layer.max_seq_len is not None and after > layer.max_seq_len:
+                raise CacheFullError("past the end")
+            if after > layer.size:
+                raise ValueError("not staged")
+        self.seq_pos = after'''}),
     Right("kv_advance", "with min and a slice", body={
         0: '''
         keys, values = layer.read()
@@ -568,6 +728,9 @@ ANSWERS = [
                  (1, 10, 8, 16, None, 4): 20480, (3, 10, 8, 16, 2, 4): 15360}
         sizes = (batch_size, max_seq_len, num_heads, head_dim, num_kv_heads, np.dtype(dtype).itemsize)
         return known.get(sizes, 655_360_000_000_000)'''),
+    Wrong("cache_bytes", "a cache is made and asked", says="not made", body='''
+        cache = KVCache(batch_size, max_seq_len, num_layers, num_heads, head_dim, num_kv_heads=num_kv_heads, dtype=dtype)
+        return sum(layer.nbytes for layer in cache.layers)'''),
     Right("cache_bytes", "as the size of one layer's token, times the rest", body='''
         heads = num_kv_heads or num_heads
         of_one_token = sum(np.zeros((heads, head_dim), dtype).nbytes for _ in ("key", "value"))

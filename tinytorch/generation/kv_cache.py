@@ -13,7 +13,7 @@ import numpy as np
 from ..core.tensor import Tensor, add_to_class, is_grad_enabled, record
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #68175e98
-LONG = 2048             # from about so many slots on, values are read faster if they lie in memory as keys do
+LONG = 2048             # from so many slots on values lie in memory as keys do: a long cache is then read faster
 
 
 class Slots:
@@ -202,25 +202,6 @@ def check(self, key, value, positions=None, size=None):
                          "negative number, for padding, needs a signed type such as int64.")
     return key, value, positions
 
-
-@add_to_class(LayerCache)
-def check_trim(self, n):
-    """How many tokens `trim(n)` forgets: n, at most `size`. ValueError if n is negative or no whole number.
-
-    A policy that cannot undo so much because it has already dropped what that needs raises here.
-    """
-    return min(check_count("n", n), self.size)
-
-
-@add_to_class(LayerCache)
-def check_rows(self, rows):
-    """`rows` as an array, or a ValueError: one row number for each row of the batch; a row may be taken twice."""
-    rows = as_array("rows", rows)
-    if rows.shape != (self.batch_size,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.batch_size:
-        raise ValueError(f"rows is {rows.tolist()}, but it must be {self.batch_size} row numbers from 0 to "
-                         f"{self.batch_size - 1}.")
-    return rows
-
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #30060cd4
 def counts_on(positions, start):
     """Whether the positions (B, T) are start, start + 1, ... in every row."""
@@ -272,7 +253,7 @@ def next_positions(self, num_tokens=1, except_last=0):
     Each row goes on from its own largest position plus one; a row that has only padding starts at 0.
     except_last: leave the last so many tokens held out of account.
     """
-    start = np.full(self.batch_size, self.size - except_last)           # one number for each row, if nothing is padded
+    start = np.full(self.batch_size, self.size - except_last)           # one number for each row, right unless self.padded
     ### BEGIN SOLUTION
     if self.padded:
         held = self.positions[..., :self.length - except_last]
@@ -293,6 +274,25 @@ def update(self, key, value, positions=None):
     self.size = stop
     return self.read()
     ### END SOLUTION
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #799c4b2a
+@add_to_class(LayerCache)
+def check_trim(self, n):
+    """How many tokens `trim(n)` forgets: n, at most `size`. ValueError if n is negative or no whole number.
+
+    A policy that cannot undo so much because it has already dropped what that needs raises here.
+    """
+    return min(check_count("n", n), self.size)
+
+
+@add_to_class(LayerCache)
+def check_rows(self, rows):
+    """`rows` as an array, or a ValueError: one row number for each row of the batch; a row may be taken twice."""
+    rows = as_array("rows", rows)
+    if rows.shape != (self.batch_size,) or rows.dtype.kind not in "iu" or rows.min() < 0 or rows.max() >= self.batch_size:
+        raise ValueError(f"rows is {rows.tolist()}, but it must be {self.batch_size} row numbers from 0 to "
+                         f"{self.batch_size - 1}.")
+    return rows
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #d24fde9a
 @add_to_class(ExactCache)
@@ -340,7 +340,8 @@ class KVCache:
     num_heads: query heads. num_kv_heads: key/value heads, as many as query heads unless given.
     dtype: type of the stored numbers.
     layer_cache: the policy, a callable that takes ExactCache's arguments and returns a LayerCache.
-    `layers` is the list of them, `seq_pos` the number of committed tokens. ValueError for impossible sizes.
+    `layers` is the list of them, `seq_pos` the number of committed tokens, `max_seq_len` how many fit, None if it never fills.
+    ValueError for impossible sizes, TypeError if layer_cache returns no LayerCache.
     """
 
     def __init__(self, batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num_kv_heads=None,
@@ -382,7 +383,10 @@ class KVCache:
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #a365ba13
 @add_to_class(KVCache)
 def get(self, layer_idx):
-    """Keys and values (Tensors) of the committed tokens of a layer, (B, Hkv, seq_pos, D). Changes nothing."""
+    """Keys and values (Tensors) of the committed tokens of a layer, (B, Hkv, seq_pos, D). Changes nothing.
+
+    ValueError for a layer that there is not.
+    """
     layer = self._layer(layer_idx)
     ### BEGIN SOLUTION
     return layer.read(except_last=layer.size - self.seq_pos)
@@ -399,9 +403,9 @@ def advance(self, num_tokens=1):
     num_tokens = check_count("num_tokens", num_tokens)
     ### BEGIN SOLUTION
     after = self.seq_pos + num_tokens
+    if self.max_seq_len is not None and after > self.max_seq_len:
+        raise CacheFullError(f"{self.seq_pos} of {self.max_seq_len} slots are committed; {num_tokens} more do not fit.")
     for layer_idx, layer in enumerate(self.layers):
-        if layer.max_seq_len is not None and after > layer.max_seq_len:
-            raise CacheFullError(f"{self.seq_pos} of {layer.max_seq_len} slots are committed; {num_tokens} more do not fit.")
         if after > layer.size:
             raise ValueError(f"Layer {layer_idx} has staged {layer.size - self.seq_pos} tokens, so {num_tokens} cannot be "
                              "committed. Call update() for every layer first.")
@@ -542,7 +546,10 @@ def state(self):
 
 @add_to_class(ExactCache)
 def load_state(self, state):
-    """Become what the layer was whose `state()` this is; ValueError, and no change, where it does not fit."""
+    """Become what the layer was whose `state()` this is; ValueError, and no change, where it does not fit.
+
+    The state of an empty layer always fits.
+    """
     key, value, positions = state["keys"], state["values"], state["positions"]
     if positions.shape[1]:
         self.check(key, value, positions, size=0)
