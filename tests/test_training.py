@@ -225,7 +225,7 @@ def test_parts_of_a_batch_are_the_whole_batch():
 def test_too_short_a_text(length):
     with pytest.raises(ValueError, match=f"8 tokens, but a window of {length}"):
         next_batch(IDS[:8], 2, length, np.random.default_rng(0))
-    with pytest.raises(ValueError, match="8 tokens"):
+    with pytest.raises(ValueError, match="8 tokens.* none of the starts leaves room for it"):
         next_batch(IDS[:8], 2, 4, np.random.default_rng(0), starts=np.array([6]))
 
 
@@ -292,7 +292,9 @@ def test_training_stops_at_a_loss_that_is_no_number(bad, tmp_path):
 @pytest.mark.parametrize("changes, says", [
     (dict(steps=0), "steps is 0"), (dict(steps=2.5), "steps is 2.5"), (dict(steps=True), "steps is True"),
     (dict(steps=5, warmup=-1), "warmup is -1"), (dict(steps=5, peak_lr=0), "peak_lr is 0"),
-    (dict(steps=5, peak_lr=math.nan), "peak_lr is nan"), (dict(steps=5, weight_decay=-0.1), "weight_decay is -0.1"),
+    (dict(steps=5, peak_lr=math.nan), "peak_lr is nan.* finite number, larger than 0"),
+    (dict(steps=5, final_lr=math.inf), "final_lr is inf.* finite number, 0 or larger"),
+    (dict(steps=5, weight_decay=-0.1), "weight_decay is -0.1.*, 0 or larger"),
     (dict(steps=5, max_norm=0), "max_norm is 0"), (dict(steps=5, beta1=1.0), "beta1 is 1.0"), (dict(steps=5, seed=-1), "seed is -1"),
     (dict(steps=5, warmup=6), "warmup is 6"), (dict(steps=5, peak_lr="a"), "peak_lr is 'a'"), (dict(steps=5, beta2=None), "beta2 is None"),
     (dict(steps=5, weight_decay=True), "weight_decay is True"), (dict(steps="5"), "steps is '5'"),
@@ -300,6 +302,11 @@ def test_training_stops_at_a_loss_that_is_no_number(bad, tmp_path):
 def test_impossible_plans(changes, says):
     with pytest.raises(ValueError, match=says):
         TrainingConfig(**changes)
+
+
+def test_no_decay_and_a_fall_to_zero_are_possible_plans():
+    plan = TrainingConfig(steps=5, weight_decay=0, final_lr=0)
+    assert (plan.weight_decay, plan.final_lr) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("steps, warmup", [(9, 0), (50, 5), (1000, 100), (5000, 100)])
@@ -331,6 +338,23 @@ def test_save_and_load_a_model(dtype, error, tmp_path):
         np.testing.assert_allclose(loaded.state_dict()[name], array, atol=error)
         assert loaded.state_dict()[name].dtype == np.float32
     assert files(tmp_path) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, bool, np.complex64, np.longdouble, np.dtype(np.float32).newbyteorder(), object])
+def test_only_floating_point_numbers_that_come_back_are_saved(dtype, tmp_path):
+    """Integers would cut the weights off; the file knows neither longer floats nor another order of bytes."""
+    if np.dtype(dtype) == np.float64:
+        pytest.skip("here a long double is a float64")
+    model = Transformer(CONFIG, seed=0)
+    path = tmp_path / "model.safetensors"
+    save_model(path, model, np.float64)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="cannot be saved as .*float16, float32 or float64"):
+        save_model(path, model, dtype)
+    assert path.read_bytes() == before and files(tmp_path) == ["model.safetensors"]
+    loaded, _ = load_model(path)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(loaded.state_dict()[name], array)
 
 
 def test_saving_weights_that_do_not_lie_row_by_row(tmp_path):
@@ -367,6 +391,16 @@ def test_saving_is_atomic(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         save_model(path, Transformer(CONFIG, seed=6))
     assert path.read_bytes() == before and files(tmp_path) == ["model.safetensors"]
+
+
+def test_what_is_saved_is_on_the_disk_before_it_takes_the_place(tmp_path, monkeypatch):
+    path, model = tmp_path / "model.safetensors", Transformer(CONFIG, seed=6)
+    save_model(path, Transformer(CONFIG, seed=5))
+    old, seen = path.read_bytes(), []
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append((path.read_bytes(), os.fstat(file).st_size)))
+    save_model(path, model)
+    new = path.read_bytes()
+    assert new != old and seen == [(old, len(new))]
 
 
 def test_where_nothing_can_be_saved(tmp_path):

@@ -31,12 +31,13 @@ def next_batch(ids, batch_size, length, rng, starts=None):
 
     ids: integer array (N,). rng: a NumPy Generator. starts: array of the places where a window may begin, for example
     the beginnings of documents; None allows all. Only windows that end within `ids` are used.
-    Returns inputs and targets, integer arrays (batch_size, length). ValueError if `ids` is too short for one window.
+    Returns inputs and targets, integer arrays (batch_size, length). ValueError if no window fits.
     """
     last = len(ids) - (length + 1)                                  # the last place where a window fits
     places = last + 1 if starts is None else starts[starts <= last]
     if last < 0 or np.size(places) == 0:
-        raise ValueError(f"The text has {len(ids)} tokens, but a window of {length} and one more is needed. Use a longer "
+        room = "" if starts is None else ", and none of the starts leaves room for it"
+        raise ValueError(f"The text has {len(ids)} tokens, but a window of {length} and one more is needed{room}. Use a longer "
                          "text or a shorter window.")
     ### BEGIN SOLUTION
     begin = rng.choice(places, batch_size)
@@ -144,7 +145,7 @@ class AdamW:
                 adamw_update(self.weights[part], self.grad[part], self.m[part], self.v[part], self.steps, lr, decay,
                              **self.options)
 
-
+# %% ../../modules/source/05_training/05_training.ipynb #c41d7be2
 class Diverged(ArithmeticError):
     """The loss or the gradient is not a finite number; the weights are as they were before this step."""
 
@@ -154,7 +155,7 @@ def train_step(model, optimiser, batches, lr, max_norm=1.0):
 
     batches: list of (inputs, targets), integer arrays (B, T). Targets of -100 do not count.
     Returns the mean loss and the norm of its gradient before clipping. Raises Diverged if one of them is not finite;
-    then neither the weights nor the optimiser have changed.
+    then the weights are as they were, and so are the optimiser's means and its number of steps.
     """
     ### BEGIN SOLUTION
     optimiser.zero_grad()
@@ -207,10 +208,11 @@ class TrainingConfig:
                 if not 0 <= value < 1:
                     raise ValueError(f"{name} is {value!r}, but it must be at least 0 and below 1.")
             elif not 0 <= value < math.inf or (value == 0 and name in ("peak_lr", "max_norm")):
-                raise ValueError(f"{name} is {value!r}, but it must be a positive number.")
+                least = "larger than 0" if name in ("peak_lr", "max_norm") else "0 or larger"
+                raise ValueError(f"{name} is {value!r}, but it must be a finite number, {least}.")
             object.__setattr__(self, name, float(value))
 
-
+# %% ../../modules/source/05_training/05_training.ipynb #9a0e55ab
 class Progress(NamedTuple):
     """What is known after a step: its number (from 1), loss, gradient norm and learning rate; tokens and seconds of this
     run so far."""
@@ -259,7 +261,7 @@ class Trainer:
             if after_step(Progress(step, loss, norm, lr, tokens, time.perf_counter() - began)):
                 return
 
-
+# %% ../../modules/source/05_training/05_training.ipynb #e7a1ba7e
 def evaluate(model, batches):
     """The mean loss over a list of (inputs, targets), without gradients."""
     with no_grad():
@@ -294,6 +296,8 @@ def new_file(path):
         temporary.touch()
         rights = temporary.stat().st_mode                           # of a usual new file; safetensors lets only the owner read
         yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())                                 # its contents are on the disk before it takes the place
         temporary.chmod(rights)
         temporary.replace(path)
     except (OSError, SafetensorError) as error:
@@ -302,7 +306,7 @@ def new_file(path):
         with suppress(OSError):
             temporary.unlink()                                      # if it is still there, it is no whole file
 
-
+# %% ../../modules/source/05_training/05_training.ipynb #3f11e5aa
 def write_file(path, arrays, facts, format=FORMAT):
     """Write arrays and facts (what JSON can hold) to a safetensors file. format: the kind of file, for `read_file`."""
     from safetensors.numpy import save_file
@@ -311,7 +315,10 @@ def write_file(path, arrays, facts, format=FORMAT):
 
 
 def read_file(path, format=FORMAT):
-    """The arrays and the facts that `write_file` wrote. ValueError in a sentence for any other or damaged file."""
+    """The arrays and the facts that `write_file` wrote.
+
+    FileNotFoundError if there is no file, ValueError in a sentence for any other or damaged file.
+    """
     from safetensors import SafetensorError, safe_open
     path = Path(path)
     if path.is_dir():
@@ -338,7 +345,12 @@ def read_file(path, format=FORMAT):
 
 # %% ../../modules/source/05_training/05_training.ipynb #b49634ab
 def save_model(path, model, dtype=np.float32):
-    """Write the weights and the configuration of a model of bytes. dtype: float16 halves the file and rounds the weights."""
+    """Write the weights and the configuration of a model of bytes.
+
+    dtype: float32, float64, or float16, which halves the file and rounds the weights. ValueError for any other.
+    """
+    if np.dtype(dtype) not in (np.float16, np.float32, np.float64):
+        raise ValueError(f"Weights cannot be saved as {np.dtype(dtype)}. Choose float16, float32 or float64.")
     arrays = {f"model.{name}": array.astype(dtype) for name, array in model.state_dict().items()}
     with new_file(path) as new:
         write_file(new, arrays, {"config": asdict(model.config), "tokenizer": "bytes"})
@@ -378,12 +390,12 @@ def save_checkpoint(trainer, path):
     with new_file(path) as new:
         write_file(new, arrays, facts)
 
-
+# %% ../../modules/source/05_training/05_training.ipynb #10adc4ec
 def load_checkpoint(trainer, path):
     """Put a trainer where `save_checkpoint` found another one of the same model, configuration and data.
 
-    What follows is bit for bit what would have followed there. ValueError, and the trainer is unchanged, for a file that
-    is damaged or belongs to another training.
+    What follows is bit for bit what would have followed there. FileNotFoundError if there is no file, ValueError for one
+    that is damaged or belongs to another training; then the trainer is unchanged.
     """
     arrays, facts = read_file(path)
     if not isinstance(facts, dict) or "training" not in facts:
