@@ -4,7 +4,8 @@ from tests.misconceptions import Right, Wrong
 
 def probabilities(name, says, *, greedy="if temperature == 0:\n    return (np.arange(V) == logits.argmax()) * 1.0",
                   scale="(logits.astype(np.float64) - top) / temperature", k_if="top_k is not None and top_k < V",
-                  top_k="p[np.argsort(-logits, kind='stable')[top_k:]] = 0", before_top_p="p = p / p.sum()",
+                  top_k="p[np.argsort(-logits, kind='stable')[top_k:]] = 0", p_if="top_p is not None and top_p < 1",
+                  before_top_p="p = p / p.sum()",
                   order="np.argsort(-p, kind='stable')", count="np.searchsorted(p[order].cumsum(), top_p) + 1",
                   min_p="p[p < min_p * p.max()] = 0", end="p / p.sum()"):
     """An answer to token_probabilities, right but for what is given here."""
@@ -13,7 +14,7 @@ def probabilities(name, says, *, greedy="if temperature == 0:\n    return (np.ar
 p = np.exp({scale})
 if {k_if}:
     {top_k}
-if top_p is not None and top_p < 1:
+if {p_if}:
     {before_top_p}
     order = {order}
     p[order[{count}:]] = 0
@@ -29,12 +30,13 @@ def accepting(name, says, *, overlap=None, accept=None):
 def forwarding(name, says, *, pending="[[] if row.done else row.history[row.cached:] for row in rows]",
                tokens="[0] * padding + ids", positions="[-1] * padding + list(range(row.cached, end))",
                cached="if cache is not None:\n        row.cached = end", chunk="width if cache is None else PREFILL_CHUNK",
-               context="no_grad()", result="logits.data[:, -1]"):
+               context="no_grad()", result="logits.data[:, -1]", width="max(len(ids) for ids in pending)",
+               how="positions=positions[:, first:first + size], logits_to_keep=1"):
     """An answer to forward_pending, right but for what is given here."""
     return Wrong("forward_pending", name, says=says, body=f'''
 from contextlib import nullcontext
 pending = {pending}
-width = max(len(ids) for ids in pending)
+width = {width}
 tokens, positions = [], []
 for row, ids in zip(rows, pending):
     padding = width - len(ids)
@@ -46,21 +48,22 @@ tokens, positions = np.array(tokens), np.array(positions)
 size = {chunk}
 with {context}:
     for first in range(0, width, size):
-        logits = model(tokens[:, first:first + size], cache=cache, positions=positions[:, first:first + size], logits_to_keep=1)
+        logits = model(tokens[:, first:first + size], cache=cache, {how})
 return {result}''')
 
 
 def looping(name, says, *, histories="[rows[i].history for i in active]", rngs="[rows[i].rng for i in active]",
             logits="logits[active]", still="[i for i in active if not rows[i].done]", last="step == max_new_tokens or not active",
-            new="[row.release(everything=last) for row in rows]", steps="range(1, max_new_tokens + 1)"):
+            new="[row.release(everything=last) for row in rows]", steps="range(1, max_new_tokens + 1)", token="int(token)",
+            forwarded="rows"):
     """An answer to grow_rows, right but for what is given here."""
     return Wrong("grow_rows", name, says=says, body=f'''
 active = list(range(len(rows)))
 for step in {steps}:
-    logits = forward_pending(model, rows, cache)
+    logits = forward_pending(model, {forwarded}, cache)
     chosen = sampler({logits}, {histories}, {rngs})
     for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
+        rows[i].accept({token}, stops)
     active = {still}
     last = {last}
     yield {new}
@@ -70,7 +73,7 @@ for step in {steps}:
 
 def comparing(name, says, *, half="max(1, T // 2)", stream="model.hidden_states(tokens)", scale="np.sqrt((a ** 2).mean(axis=-1)) + 1e-30",
               wrong="~(error <= tolerance)", reset="cache.reset()", rows=".max(axis=0)", choose="np.argwhere(bad)[0]",
-              context="no_grad()"):
+              context="no_grad()", result="Difference"):
     """An answer to first_difference, right but for what is given here."""
     return Wrong("first_difference", name, says=says, body=f'''
 from contextlib import nullcontext
@@ -91,7 +94,7 @@ bad, errors = np.array(bad), np.array(errors)
 if not bad.any():
     return None
 layer, position = (int(i) for i in {choose})
-return Difference(layer, position, float(errors[layer, position]))''')
+return {result}(layer, position, float(errors[layer, position]))''')
 
 
 ANSWERS = [
@@ -145,6 +148,17 @@ if temperature == 0:
     return (np.arange(V) == logits.argmax()) * 1.0
 p = np.exp(logits.astype(np.float64) / temperature)
 return p / p.sum()'''),
+    probabilities("min_p before top_p", "min_p comes last",
+                  before_top_p="p[p < (min_p or 0) * p.max()] = 0\n    p = p / p.sum()"),
+    probabilities("looks for the first total that reaches top_p, even if none does", "top_p = 1 keeps all",
+                  p_if="top_p is not None", count="np.argmax(p[order].cumsum() >= top_p) + 1"),
+    probabilities("float32", "float64 array", end="(p / p.sum()).astype(np.float32)"),
+    probabilities("a list", "got list", end="list(p / p.sum())"),
+    probabilities("no return", "Is there a return", end="None"),
+    probabilities("goes on until the sum is reached, beyond the last token", "top_p = 1 keeps all", p_if="top_p is not None",
+                  count="next(n for n in range(V + 1) if p[order].cumsum()[n] >= top_p) + 1"),
+    probabilities("works in the logits themselves if they are float64", "copies only what has another type",
+                  scale="np.subtract(z := np.asarray(logits, dtype=np.float64), top, out=z) / temperature"),
     Right("token_probabilities", "one token at a time", body='''
 order = sorted(range(V), key=lambda i: (-logits[i], i))
 p = [0.0] * V
@@ -265,6 +279,22 @@ self.held = next((n for n in overlaps if n), 0)
 if complete:
     del self.history[-complete:]
     self.done, self.held = True, 0'''),
+    accepting("never all ids of the stop", "up to len(stop) ids", overlap='''
+for n in range(min(len(stop) - 1, len(row.history) - row.prompt_len), 0, -1):
+    if row.history[-n:] == stop[:n]:
+        return n
+return 0''', accept='''
+self.history.append(token)
+complete = max([len(stop) for stop in stops if self.history[self.prompt_len:][-len(stop):] == stop], default=0)
+if complete:
+    del self.history[-complete:]
+    self.done, self.held = True, 0
+else:
+    self.held = max([overlap(self, stop) for stop in stops], default=0)'''),
+    accepting("nothing is returned where nothing matches", "a return at every end", overlap='''
+for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
+    if row.history[-n:] == stop[:n]:
+        return n'''),
     Right("accept", "with the new ids in a list of their own", body={0: '''
 new = row.history[row.prompt_len:]
 return max(n for n in range(len(stop) + 1) if n <= len(new) and new[len(new) - n:] == stop[:n])''', 1: '''
@@ -304,6 +334,12 @@ return best'''}),
     forwarding("everything in one piece", "PREFILL_CHUNK", chunk="width"),
     forwarding("keeps the axis of the tokens", "shape", result="logits.data"),
     forwarding("returns a Tensor of the first row", "shape", result="logits.data[0]"),
+    forwarding("as many columns as the longest history has", "not to the longest history",
+               width="max(len(row.history) for row in rows)"),
+    forwarding("logits of all tokens", "logits_to_keep=1", how="positions=positions[:, first:first + size]"),
+    forwarding("no positions", "without positions", how="logits_to_keep=1"),
+    forwarding("gradients off only with a cache", "with a cache and without",
+               context="no_grad() if cache is not None else nullcontext()"),
     Right("forward_pending", "arrays filled in place", body='''
 pending = [row.history[row.cached:] if not row.done else [] for row in rows]
 width = max(len(ids) for ids in pending)
@@ -364,6 +400,46 @@ with no_grad():
         yield [row.release(everything=last) for row in rows]
         if last:
             return'''),
+    looping("the logits of the first rows, whoever has stopped", "logits of another row", logits="logits[:len(active)]"),
+    looping("the logits of the last rows, whoever has stopped", "logits of another row", logits="logits[-len(active):]"),
+    looping("forwards only the rows that go on", "Forward all rows", forwarded="[rows[i] for i in active]", logits="logits"),
+    looping("the numbers stay NumPy's", "give accept int(token)", token="token"),
+    Wrong("grow_rows", "looks at the number of steps after the first one", says="there is no step", body='''
+step = 0
+while True:
+    logits = forward_pending(model, rows, cache)
+    active = [i for i, row in enumerate(rows) if not row.done]
+    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
+    for i, token in zip(active, chosen):
+        rows[i].accept(int(token), stops)
+    step += 1
+    last = step == max_new_tokens or all(row.done for row in rows)
+    yield [row.release(everything=last) for row in rows]
+    if last:
+        return'''),
+    Wrong("grow_rows", "forwards the prompt before it looks at the number of steps", says="there is no step", body='''
+logits = forward_pending(model, rows, cache)
+for left in range(max_new_tokens, 0, -1):
+    active = [i for i, row in enumerate(rows) if not row.done]
+    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
+    for i, token in zip(active, chosen):
+        rows[i].accept(int(token), stops)
+    last = left == 1 or all(row.done for row in rows)
+    yield [row.release(everything=last) for row in rows]
+    if last:
+        return
+    logits = forward_pending(model, rows, cache)'''),
+    Wrong("grow_rows", "returns the list of all steps", says="no generator", body='''
+steps = []
+while len(steps) < max_new_tokens and not all(row.done for row in rows):
+    logits = forward_pending(model, rows, cache)
+    active = [i for i, row in enumerate(rows) if not row.done]
+    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
+    for i, token in zip(active, chosen):
+        rows[i].accept(int(token), stops)
+    last = len(steps) + 1 == max_new_tokens or all(row.done for row in rows)
+    steps.append([row.release(everything=last) for row in rows])
+return steps'''),
     Right("grow_rows", "counts down and keeps masks", body='''
 left = max_new_tokens
 while left and not all(row.done for row in rows):
@@ -382,6 +458,10 @@ while left and not all(row.done for row in rows):
 
     # ---- first_difference
     comparing("the lowest position of all layers", "lowest", choose="min(np.argwhere(bad).tolist(), key=lambda at: (at[1], -at[0]))"),
+    comparing("the first position, and there the lowest layer", "then the position",
+              choose="min(np.argwhere(bad).tolist(), key=lambda at: (at[1], at[0]))"),
+    comparing("one size for all rows", "its own size", scale="np.sqrt((a ** 2).mean(axis=(0, 2)))"),
+    comparing("a plain tuple", "Return a Difference", result=""),
     comparing("the highest layer", "layer 0", choose="[len(bad) - 1, bad[-1].argmax()]"),
     comparing("the largest error", "first position", choose="[np.flatnonzero(bad.any(axis=1))[0], "
               "errors[np.flatnonzero(bad.any(axis=1))[0]].argmax()]"),
