@@ -191,7 +191,10 @@ def test_penalty():
     np.testing.assert_array_equal(out, [0.5, -8.0, 0.0, 2.0, -np.inf])         # once, however often the token came
     np.testing.assert_array_equal(logits, before)
     assert out.dtype == np.float32
-    np.testing.assert_array_equal(penalise(logits, [], 4.0), logits)
+    for history in ((0, 1, 0, 0, 2, 4), np.array([0, 1, 0, 0, 2, 4])):
+        np.testing.assert_array_equal(penalise(logits, history, 4.0), out)
+    for history in ([], ()):
+        np.testing.assert_array_equal(penalise(logits, history, 4.0), logits)
     assert Sampler(repetition_penalty=4.0)(logits, [0], None) == 3 and Sampler()(logits, [0], None) == 0
 
 

@@ -6,7 +6,7 @@ __all__ = ['PREFILL_CHUNK', 'likeliest', 'token_probabilities', 'penalise', 'Sam
            'check_positions', 'check_room', 'stream', 'generate', 'Difference', 'first_difference']
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #ccf9c252
-"""Cached generation: one loop for prefill, decode, ragged batches and the uncached reference."""
+"""Cached generation: one loop for prefill, decode, prompts of different lengths and the uncached reference."""
 import math
 import operator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from .kv_cache import CacheFullError, KVCache, check_count
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #f4d2c851
 def likeliest(values, at_least):
-    """The indices of the values (n,) that are `at_least` so large, largest first; equal ones in their order."""
+    """The indices of those `values` (n,) that are not below `at_least`, largest value first; equal ones in their order."""
     indices = np.flatnonzero(values >= at_least)
     return indices[np.argsort(-values[indices], kind="stable")]
 
@@ -28,11 +28,12 @@ def token_probabilities(logits, temperature=1.0, top_k=None, top_p=None, min_p=N
     """Turn the logits (V,) of one position into the probabilities (V,) to draw from, float64.
 
     temperature: divides the logits; 0 puts everything on the largest one.
-    top_k: keep the k largest; equal ones in the order of their ids.
+    top_k: keep the k largest.
     top_p: of what is left, keep the shortest list of largest probabilities that adds up to top_p; at least one token
     (nucleus sampling, Holtzman et al. 2020).
     min_p: of what is left, keep what has at least min_p times the largest probability (Nguyen et al. 2024).
-    A logit of -inf is a token that cannot come. ValueError if the largest logit is not a finite number.
+    Of equal tokens the one with the lower id comes first. A logit of -inf is a token that cannot come. ValueError if the
+    largest logit is not a finite number.
     """
     top, V = logits.max(), len(logits)
     if not math.isfinite(top):
@@ -67,10 +68,10 @@ def token_probabilities(logits, temperature=1.0, top_k=None, top_p=None, min_p=N
 def penalise(logits, history, penalty):
     """Make the tokens of `history` less likely: divide their positive logits, multiply their negative ones.
 
-    logits: (V,) floats, not changed. history: a list of ids. penalty: above 1 discourages, 1 changes nothing.
+    logits: (V,) floats, not changed. history: ids. penalty: above 1 discourages, 1 changes nothing.
     Returns new logits (V,). (Keskar et al. 2019, "CTRL", section 4.1, for positive logits.)
     """
-    logits = logits.copy()
+    logits, history = logits.copy(), list(history)       # a tuple would be one index with many axes
     seen = logits[history]                               # read once: a token that occurs twice is penalised once
     logits[history] = np.where(seen > 0, seen / penalty, seen * penalty)
     return logits
@@ -114,7 +115,7 @@ class Sampler:
         """The probabilities (V,), float64, with which each token comes next. logits: (V,); history: ids."""
         logits = np.asarray(logits)
         if self.repetition_penalty != 1:
-            logits = penalise(logits, list(history), float(self.repetition_penalty))
+            logits = penalise(logits, history, float(self.repetition_penalty))
         return token_probabilities(logits, float(self.temperature), self.top_k, self.top_p, self.min_p)
 
     def __call__(self, logits, history, rng):
@@ -287,7 +288,7 @@ def read_stops(stop):
         raise ValueError("A stop sequence is empty, so it would stop before the first token. Leave it out.")
     return stops
 
-
+# %% ../../modules/source/07_generation/07_generation.ipynb #1863846f
 def checked(sampler):
     """The sampler with a look at what it returns: one id that the model knows for each row, or an error."""
     if type(sampler) is Sampler:                                        # ours returns nothing else
@@ -357,8 +358,10 @@ def check_positions(cache):
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #aaefb561
 def check_room(model, rows, max_new_tokens, cache):
-    """Raise a ValueError if the model or the cache is too small for `rows`, or the cache does not belong to them.
+    """Raise a ValueError if the model or the cache is too small for `rows`, or the cache cannot belong to them.
 
+    It cannot if its sizes are not the model's, or if it holds more tokens of a row than its prompt has. The ids themselves
+    are not compared: a cache does not know them.
     The last token is never forwarded, so P tokens of prompt and N new ones need P + N - 1 positions and slots.
     """
     lengths = np.array([len(row.history) for row in rows])
@@ -449,7 +452,7 @@ def generate(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampl
     """Continue a prompt, or several at once.
 
     prompt: a list of ids, or a list of such lists of any lengths. It is the whole history: what a given cache already
-    holds of it is not computed again.
+    holds of it is not computed again. The cache does not know the ids, so whether they are the same is not compared.
     max_new_tokens: how many to add at most; P tokens of prompt and N new ones need P + N - 1 slots and positions.
     use_cache: False recomputes everything at every step; the same result, slowly.
     cache: a KVCache to go on with; by default a new one that fits. It afterwards holds nothing that was not returned.
@@ -458,8 +461,8 @@ def generate(model, prompt, max_new_tokens, *, use_cache=True, cache=None, sampl
     seed: an int; each row draws from its own stream, made from the seed and the row's number.
     Returns a list of ids, prompt and new tokens; for several prompts a list of such lists.
     Raises ValueError (CacheFullError) for an empty prompt, too little room, a cache whose positions have gaps or values
-    that make no sense, TypeError for ids that are no whole numbers; nothing has changed then. A sampler that returns
-    anything but one known id for each row raises the same two.
+    that make no sense, TypeError for ids that are no whole numbers, a cache that is no KVCache and a sampler that cannot be
+    called; nothing has changed then. A sampler that returns anything but one known id for each row raises the same two.
     """
     rows, single = read_prompts(prompt, model.config.vocab_size)
     lengths = [len(row) for row in rows]
@@ -490,6 +493,9 @@ def first_difference(model, tokens, cache=None, tolerance=1e-4):
     by token, with `cache`, which must be empty and is reset afterwards; by default a new exact one.
     Compared is the residual stream after each block. The error is the largest difference at a position, divided by
     the root mean square of the full stream there, as the next RMSNorm does. NaN is a difference.
+    Raises ValueError for rows of different lengths, no tokens or more than the model can read, ids that it does not know, a
+    cache that is not empty and one that does not fit (CacheFullError if it has too few slots), TypeError for ids that are
+    no whole numbers and a cache that is no KVCache.
     """
     check_cache(cache)
     rows, _ = read_prompts(tokens, model.config.vocab_size)
