@@ -103,8 +103,8 @@ def is_decayed(name, parameter):
 class AdamW:
     """Adam with decoupled weight decay for all parameters of a model that require a gradient, kept in one flat array.
 
-    model: a Module. From now on its parameters are views of `weights`; fill them in place (`load_state_dict`).
-    weights, grad, m, v: float32 arrays (number of parameters,). steps: how many steps were taken.
+    model: a Module. From now on these parameters are views of `weights`; fill them in place (`load_state_dict`).
+    weights, grad, m, v: float32 arrays, one number for each weight that is trained. steps: how many steps were taken.
     """
     piece = 1 << 15                                                 # numbers updated at once: they stay in the cache
 
