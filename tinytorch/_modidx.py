@@ -148,6 +148,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                 'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.max': ('01_tensor/tensor.html#max', 'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.mean': ('01_tensor/tensor.html#mean', 'tinytorch/core/tensor.py'),
+                                       'tinytorch.core.tensor.need_tensors': ( '01_tensor/tensor.html#need_tensors',
+                                                                               'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.no_grad': ('01_tensor/tensor.html#no_grad', 'tinytorch/core/tensor.py'),
                                        'tinytorch.core.tensor.no_grad.__enter__': ( '01_tensor/tensor.html#no_grad.__enter__',
                                                                                     'tinytorch/core/tensor.py'),
