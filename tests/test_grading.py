@@ -311,7 +311,8 @@ def test_every_score(course):
     assert not any(unreadable.values())
     wrong = {student: (found.get(student), expected) for student, expected in group.expected.items()
              if found.get(student) != expected}
-    assert not wrong, "\n".join(f"{student}: got {got}, expected {expected}" for student, (got, expected) in wrong.items())
+    assert not wrong, "\n".join([f"{student}: got {got}, expected {expected}" for student, (got, expected) in wrong.items()] +
+                               [line for line in said.split("\n") if any(student in line for student in wrong)])
     assert code != 0 and said.count("There was an error processing assignment '02_layers'") == 1
     assert "for student 'unreadable'" in said              # the instructor is told of the one that has no grade
     assert "The cell check_softmax is in the notebook more than once" in said
