@@ -118,6 +118,15 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(capsys, here, m
     assert np.isfinite(weights("cats.checkpoint.safetensors")).all()
 
 
+def test_the_model_never_takes_the_place_of_the_text(capsys, here):
+    text = here / "cats.safetensors"                                        # an odd name, by which the model is called, too
+    (here / "cats.txt").rename(text)
+    for out in ([], ["--out", "cats.safetensors"], ["--out", text]):
+        code, _, err = run(capsys, "train", "cats.safetensors", *SMALL, *out)
+        assert code == 2 and "is the text itself" in err and err.count("\n") == 1
+    assert text.read_text(encoding="utf-8") == TEXT and names(here) == ["cats.safetensors"]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
 def test_a_real_ctrl_c(ctrl_c, here):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -623,9 +623,10 @@ SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['s
     (append(f"#| export\ndef later():\n    {STUB}"), ["The cell that begins with 'def later():' still holds the line raise"]),
     (change_of("visible", "#| export\n", "%%time\n#| export\n"), [NO_PYTHON]),
     (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb), [NO_PYTHON]),
+    (append("#| export\ndef f(:\n    pass"), ["The cell that begins with 'def f(:' cannot be exported: SyntaxError: invalid syntax (line 2)."]),
     (lambda nb: nb.cells.remove(next(cell for cell in nb.cells if "default_exp" in cell.source)),
      ["The notebook cannot be exported: it lacks the cell with the line #| default_exp core.attention."]),
-], ids=["other ways", "missing", "not exported", "second", "display", "import", "exit", "stub", "magic cell", "magic", "no module"])
+], ids=["other ways", "missing", "not exported", "second", "display", "import", "exit", "stub", "magic cell", "magic", "syntax", "no module"])
 def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
     """Without running the checks in the notebook, which would pass in each case."""
     own, path = Workspace(workspace), workspace / f"{LESSON}.ipynb"
@@ -724,6 +725,9 @@ def test_demo_runs_on_the_students_package(workspace, tmp_path):
         nbformat.v4.new_code_cell("#| export\nraise ImportError('this is the student speaking')")))
     code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
     assert code == 2 and "this is the student speaking" in err and "Notice: 06_kv_cache" not in err
+    edit(workspace / "06_kv_cache.ipynb", lambda nb: nb.cells[-1].update(source="#| export\nraise SystemExit(3)"))
+    code, out, err = tinytorch(workspace, *demo, package=L.ROOT)
+    assert code == 2 and "Your package cannot be imported: SystemExit: 3" in err
 
 
 def test_demo_in_a_workspace_finds_the_shipped_model(workspace):

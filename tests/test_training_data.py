@@ -112,6 +112,7 @@ def test_the_middle_of_a_story():
     for _ in range(50):
         sentences = re.split(r"(?<=\.) ", make_story(rng, children=2, middle=6, owning=1))[2:-1]
         assert len(sentences) == 6 and all(re.search("|".join(THINGS), sentence) for sentence in sentences)
+        assert len(re.split(r"(?<=\.) ", make_story(rng, children=2, middle=0))) == 3          # the first, the second and the last
 
 
 def test_girls_and_boys_have_different_things():
