@@ -96,6 +96,34 @@ LINEAR_RIGHT = {
     "by_bias": "grad_rows.sum(axis=0)",
 }
 
+WALK = '''
+seen = set()
+
+def walk(name, value):
+    if isinstance(value, Tensor):
+        if {wanted}:
+            seen.add(id(value))
+            yield name, value
+    elif isinstance(value, (Module, list, tuple)):
+        for key, item in {items} if isinstance(value, Module) else enumerate(value):
+            {descend}(f"{{name}}.{{key}}" if name else str(key), item)
+
+yield from walk(prefix, self)
+'''
+WALK_RIGHT = {
+    "wanted": "id(value) not in seen",
+    "items": "vars(value).items()",
+    "descend": "yield from walk",
+}
+
+PROBLEMS = '''
+problems = [f"missing {name}" for name in own if name not in arrays]
+problems += [f"unexpected {name}" for name in arrays if name not in own]
+problems += [f"wrong shape {name}" for name in own if name in arrays and own[name].shape != arrays[name].shape]
+if problems:
+    raise ValueError(", ".join(problems))
+'''
+
 LOAD = '''
 problems = []
 for name in own:
@@ -749,48 +777,12 @@ def walk(name, value):
 
 yield from walk(prefix, self)
 '''}),
-    Wrong("modules", "a generator called without yield from", says="only with `yield from`", body={0: '''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            walk(f"{name}.{key}" if name else str(key), item)
-
-yield from walk(prefix, self)
-'''}),
-    Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not", body={0: '''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if value.requires_grad and id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            yield from walk(f"{name}.{key}" if name else str(key), item)
-
-yield from walk(prefix, self)
-'''}),
-    Wrong("modules", "sorted by name", says="in which the attributes were set", body={0: '''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in sorted(vars(value).items()) if isinstance(value, Module) else enumerate(value):
-            yield from walk(f"{name}.{key}" if name else str(key), item)
-
-yield from walk(prefix, self)
-'''}),
+    Wrong("modules", "a generator called without yield from", says="only with `yield from`",
+          body={0: WALK.format(**{**WALK_RIGHT, "descend": "walk"})}),
+    Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not",
+          body={0: WALK.format(**{**WALK_RIGHT, "wanted": "value.requires_grad and id(value) not in seen"})}),
+    Wrong("modules", "sorted by name", says="in which the attributes were set",
+          body={0: WALK.format(**{**WALK_RIGHT, "items": "sorted(vars(value).items())"})}),
     Wrong("modules", "partly loaded", says="was partly loaded before the error", body={1: '''
 for name, parameter in own.items():
     if name not in arrays:
@@ -845,23 +837,11 @@ for name, parameter in own.items():
     parameter.data[...] = arrays[name].reshape(parameter.shape)
 '''}),
     Wrong("modules", "complex numbers lose their imaginary part", says="complex numbers, which cannot be cast",
-          body={1: '''
-problems = [f"missing {name}" for name in own if name not in arrays]
-problems += [f"unexpected {name}" for name in arrays if name not in own]
-problems += [f"wrong shape {name}" for name in own if name in arrays and own[name].shape != arrays[name].shape]
-if problems:
-    raise ValueError(", ".join(problems))
-for name, parameter in own.items():
+          body={1: PROBLEMS + '''for name, parameter in own.items():
     parameter.data[...] = arrays[name]
 '''}),
     Wrong("modules", "complex numbers are found while others are loaded", says="complex numbers, which cannot be cast",
-          body={1: '''
-problems = [f"missing {name}" for name in own if name not in arrays]
-problems += [f"unexpected {name}" for name in arrays if name not in own]
-problems += [f"wrong shape {name}" for name in own if name in arrays and own[name].shape != arrays[name].shape]
-if problems:
-    raise ValueError(", ".join(problems))
-for name, parameter in own.items():
+          body={1: PROBLEMS + '''for name, parameter in own.items():
     np.copyto(parameter.data, arrays[name], casting="same_kind")
 '''}),
     Right("modules", "collected in a dictionary, loaded in two passes", body={0: '''

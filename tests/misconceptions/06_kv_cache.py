@@ -1,6 +1,19 @@
 """What people really write in lesson 06, the KV cache, and right answers written another way."""
 from tests.misconceptions import Right, Wrong
 
+
+def advance(past="self.max_seq_len is not None and after > self.max_seq_len",
+            missing="any(after > layer.size for layer in self.layers)"):
+    """The body of KVCache.advance with another condition."""
+    return f'''
+        after = self.seq_pos + num_tokens
+        if {past}:
+            raise CacheFullError("past the end")
+        if {missing}:
+            raise ValueError("not staged")
+        self.seq_pos = after'''
+
+
 ANSWERS = [
     # Exercise 1: regions are __init__, write, read
     Wrong("slots", "float64 leak: zeros without a dtype", says="float64", body={0: '''
@@ -639,27 +652,12 @@ ANSWERS = [
         if self.seq_pos + num_tokens <= 8 and after > min(layer.size for layer in self.layers):
             raise ValueError("not staged")
         self.seq_pos = after'''}),
-    Wrong("kv_advance", "exactly what is staged must be committed", says="may commit 2 of them", body={1: '''
-        after = self.seq_pos + num_tokens
-        if self.max_seq_len is not None and after > self.max_seq_len:
-            raise CacheFullError("past the end")
-        if any(after != layer.size for layer in self.layers):
-            raise ValueError("not staged")
-        self.seq_pos = after'''}),
-    Wrong("kv_advance", "a cache that never fills is not thought of", says="never fill", body={1: '''
-        after = self.seq_pos + num_tokens
-        if after > self.max_seq_len:
-            raise CacheFullError("past the end")
-        if any(after > layer.size for layer in self.layers):
-            raise ValueError("not staged")
-        self.seq_pos = after'''}),
-    Wrong("kv_advance", "staged tokens are counted by length", says="counted by size", body={1: '''
-        after = self.seq_pos + num_tokens
-        if self.max_seq_len is not None and after > self.max_seq_len:
-            raise CacheFullError("past the end")
-        if any(after > layer.length for layer in self.layers):
-            raise ValueError("not staged")
-        self.seq_pos = after'''}),
+    Wrong("kv_advance", "exactly what is staged must be committed", says="may commit 2 of them",
+          body={1: advance(missing="any(after != layer.size for layer in self.layers)")}),
+    Wrong("kv_advance", "a cache that never fills is not thought of", says="never fill",
+          body={1: advance(past="after > self.max_seq_len")}),
+    Wrong("kv_advance", "staged tokens are counted by length", says="counted by size",
+          body={1: advance(missing="any(after > layer.length for layer in self.layers)")}),
     Wrong("kv_advance", "where no layer fills, nothing is looked at", says="must raise ValueError, not CacheFullError", body={1: '''
         after = self.seq_pos + num_tokens
         if self.max_seq_len is not None:

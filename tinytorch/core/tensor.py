@@ -172,7 +172,10 @@ _new_tensor = object.__new__                    # skips __init__, whose checks a
 
 
 def need_tensors(*values):
-    """TypeError if one of the values is no Tensor. An ndarray has a `.data`, too, so it would be noticed late or never."""
+    """TypeError if one of the values is no Tensor. An ndarray has a `.data`, too, so it would be noticed late or never.
+
+    What runs many times for each token first looks at the type itself, which costs less than this call.
+    """
     for value in values:
         if not isinstance(value, Tensor):
             raise TypeError(f"A Tensor is needed here, but one of the arguments is of the type {type(value).__name__}. Wrap it: "

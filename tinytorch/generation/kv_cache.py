@@ -601,11 +601,11 @@ def policy_class(name, module):
 
 def rebuild(cls, arrays, facts):
     """The KVCache that was saved."""
+    from tinytorch.training.trainer import named_under
     layers = []
     for i, entry in enumerate(facts["layers"]):
         layer = policy_class(entry["class"], entry["module"])(**entry["config"])
-        prefix = f"layers.{i}."
-        layer.load_state({name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)})
+        layer.load_state(named_under(f"layers.{i}.", arrays))
         layers.append(layer)
     sizes = {(layer.batch_size, layer.num_kv_heads, layer.head_dim, layer.dtype) for layer in layers}
     if len(sizes) != 1:

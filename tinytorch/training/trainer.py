@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = ['FORMAT', 'next_batch', 'adamw_update', 'learning_rate', 'clip_gradients', 'is_decayed', 'AdamW', 'Diverged',
            'train_step', 'TrainingConfig', 'Progress', 'Trainer', 'evaluate', 'checksum', 'new_file', 'write_file',
-           'read_file', 'save_model', 'load_model', 'save_checkpoint', 'load_checkpoint']
+           'read_file', 'named_under', 'save_model', 'load_model', 'save_checkpoint', 'load_checkpoint']
 
 # %% ../../modules/source/05_training/05_training.ipynb #a261bb78
 """Training: batches, AdamW, the learning-rate schedule, clipping, the loop, and checkpoints that can be resumed."""
@@ -200,17 +200,17 @@ class TrainingConfig:
             object.__setattr__(self, name, int(value))      # the class is frozen; a checkpoint can hold Python's numbers only
         if self.warmup > self.steps:
             raise ValueError(f"warmup is {self.warmup}, but the whole training has {self.steps} steps.")
-        for name in ("peak_lr", "final_lr", "weight_decay", "max_norm", "beta1", "beta2"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise ValueError(f"{name} is {value!r}, but it must be a number.")
-            if name.startswith("beta"):
-                if not 0 <= value < 1:
-                    raise ValueError(f"{name} is {value!r}, but it must be at least 0 and below 1.")
-            elif not 0 <= value < math.inf or (value == 0 and name in ("peak_lr", "max_norm")):
-                least = "larger than 0" if name in ("peak_lr", "max_norm") else "0 or larger"
-                raise ValueError(f"{name} is {value!r}, but it must be a finite number, {least}.")
-            object.__setattr__(self, name, float(value))
+        rules = [(("peak_lr", "max_norm"), lambda v: 0 < v < math.inf, "a finite number, larger than 0"),
+                 (("final_lr", "weight_decay"), lambda v: 0 <= v < math.inf, "a finite number, 0 or larger"),
+                 (("beta1", "beta2"), lambda v: 0 <= v < 1, "at least 0 and below 1")]
+        for names, good, meaning in rules:
+            for name in names:
+                value = getattr(self, name)
+                if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                    raise ValueError(f"{name} is {value!r}, but it must be a number.")
+                if not good(value):
+                    raise ValueError(f"{name} is {value!r}, but it must be {meaning}.")
+                object.__setattr__(self, name, float(value))
 
 # %% ../../modules/source/05_training/05_training.ipynb #9a0e55ab
 class Progress(NamedTuple):
@@ -343,6 +343,11 @@ def read_file(path, format=FORMAT):
         raise ValueError(f"{path} is damaged: its contents do not have the checksum that was written with them.")
     return arrays, facts
 
+
+def named_under(prefix, arrays):
+    """{the rest of the name: array} of those arrays whose name begins with `prefix`."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
 # %% ../../modules/source/05_training/05_training.ipynb #b49634ab
 def save_model(path, model, dtype=np.float32):
     """Write the weights and the configuration of a model of bytes.
@@ -363,7 +368,7 @@ def load_model(path):
     file that is foreign, damaged or cut off.
     """
     arrays, facts = read_file(path)
-    weights = {name.removeprefix("model."): array for name, array in arrays.items() if name.startswith("model.")}
+    weights = named_under("model.", arrays)
     try:
         config = TransformerConfig(**facts["config"])
         if facts["tokenizer"] != "bytes":
@@ -421,8 +426,7 @@ def load_checkpoint(trainer, path):
         step = None
     if type(step) is not int or not 0 <= step <= trainer.config.steps:
         raise ValueError(f"{path} does not say where its training stood, so this training cannot go on from it.")
-    trainer.model.load_state_dict({name.removeprefix("model."): array for name, array in arrays.items()
-                                   if name.startswith("model.")})
+    trainer.model.load_state_dict(named_under("model.", arrays))
     for name, moment in moments.items():
         moment[:] = arrays[f"optimiser.{name}"]
     optimiser.steps, trainer.rng = step, rng
