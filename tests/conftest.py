@@ -29,12 +29,12 @@ def pytest_terminal_summary(terminalreporter, config):
         return
     terminalreporter.section("wrong answers and self-checks")
     if config.option.verbose > 0 or "A" in config.option.reportchars:
-        layout = "{:16} {:24} {:>5} {:>6}  {:30} {:>5} {:>8}"
+        layout = "{:16} {:24} {:>5} {:>6} {:>5} {:>8}  {}"
         terminalreporter.write_line(
-            layout.format("lesson", "exercise", "wrong", "caught", "by", "right", "accepted"))
-        for lesson, exercise, wrong, caught, right, accepted in rows:
-            terminalreporter.write_line(
-                layout.format(lesson, exercise, wrong, caught, f"check_{exercise}", right, accepted))
+            layout.format("lesson", "exercise", "wrong", "caught", "right", "accepted", "caught by"))
+        for *row, checks in rows:
+            by = ", ".join(f"{check} {caught}" for check, caught in checks.items())
+            terminalreporter.write_line(layout.format(*row, by))
     wrong, caught, right, accepted = (sum(row[i] for row in rows) for i in range(2, 6))
     terminalreporter.write_line(
         f"{len(rows)} exercises: {caught} of {wrong} wrong answers caught, {accepted} of {right} right ones accepted")

@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 from tests import lessons as L
@@ -29,8 +30,11 @@ def name_of(cell):
 
 
 def points(nb):
-    """The points of each exercise."""
-    return {name_of(cell).removeprefix("check_"): L.grading(cell)["points"] for cell in nb.cells if L.is_check(cell)}
+    """The points of each exercise, those of all its checks together."""
+    found = Counter()
+    for cell in filter(L.is_check, nb.cells):
+        found[L.exercise_of(cell)] += L.grading(cell)["points"]
+    return found
 
 
 def needs(nb):
@@ -44,7 +48,7 @@ def needs(nb):
 
 
 def failing_without(cells, namespace):
-    """Run cells, the first of which is an exercise whose answer is taken out; the checks that fail."""
+    """Run cells, the first of which is an exercise whose answer is taken out; the exercises whose checks fail."""
     failed = []
     first = with_answer(cells[0].source, {i: STUB for i in range(len(L.regions(cells[0].source)))})
     for source, cell in zip([first, *(cell.source for cell in cells[1:])], cells):
@@ -52,12 +56,12 @@ def failing_without(cells, namespace):
             run_cell(source, "a cell", namespace)
         except Exception:
             if L.is_check(cell):
-                failed.append(name_of(cell).removeprefix("check_"))
+                failed.append(L.exercise_of(cell))
     return failed
 
 
 def needed_by(path):
-    """For each exercise the checks that fail without it, its own among them."""
+    """For each exercise those whose checks fail without it, itself among them."""
     cells = [cell for cell in L.read(path).cells if L.is_run(cell) and not L.is_measuring(cell)]
     last = max(i for i, cell in enumerate(cells) if L.is_check(cell))
     namespace, found = new_namespace(), {}

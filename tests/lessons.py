@@ -48,6 +48,16 @@ def is_check(cell) -> bool:
     return cell.cell_type == "code" and bool(grading(cell).get("grade"))
 
 
+def exercise_of(check) -> str:
+    """The exercise that a check belongs to: `heads` for check_heads and for check_heads-gradients."""
+    return grading(check)["grade_id"].removeprefix("check_").partition("-")[0]
+
+
+def last_check(cells, exercise: str) -> int:
+    """The index of the last check of an exercise."""
+    return max(index for index, cell in enumerate(cells) if is_check(cell) and exercise_of(cell) == exercise)
+
+
 def is_question(cell) -> bool:
     return cell.cell_type == "markdown" and bool(grading(cell).get("solution"))
 

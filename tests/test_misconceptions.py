@@ -1,8 +1,8 @@
-"""Every wrong answer in the bank is caught by its own check, with words that name the mistake; every right one passes.
+"""Every wrong answer in the bank is caught by a check of its exercise, with words that name the mistake; every right one passes.
 
     python -m pytest tests/test_misconceptions.py -rA
 
-prints a table: exercise, wrong answers, caught, by which check. tests/misconceptions/ says how to write a bank.
+prints a table: exercise, wrong answers, caught, by which of its checks. tests/misconceptions/ says how to write a bank.
 """
 import ast
 import importlib
@@ -113,7 +113,7 @@ def test_changes_that_mean_the_same_are_accepted_and_others_are_not():
 
 
 def table(path, results):
-    """One row for each exercise: lesson, exercise, wrong answers, caught, by which check, right answers, accepted."""
+    """One row for each exercise: lesson, exercise, wrong answers, caught, right answers, accepted, {check: how many it caught}."""
     rows = []
     for exercise in exercises(path):
         row = [path.stem, exercise]
@@ -121,5 +121,7 @@ def table(path, results):
             faults = [result["fault"] for result in results
                       if (result["exercise"], result["kind"]) == (exercise, kind)]
             row += [len(faults), faults.count(None)]
-        rows.append(row)
+        caught = Counter(result["by"] for result in results
+                         if (result["exercise"], result["kind"], result["fault"]) == (exercise, "Wrong", None))
+        rows.append([*row, dict(caught)])
     return rows

@@ -1,5 +1,6 @@
 """Every notebook runs, and every lesson has the form that nbgrader and a student need."""
 import importlib.util
+import itertools
 
 import nbformat
 import pytest
@@ -92,19 +93,22 @@ def test_module_is_committed_with_its_outputs(path):
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
-def test_every_exercise_has_its_check_right_below(path):
+def test_every_exercise_has_its_checks_right_below(path):
     nb = L.read(path)
     exercises = cells(path, L.is_exercise)
     assert 3 <= len(exercises) <= 6, f"{len(exercises)} exercises"
-    checks = {L.grading(cell)["grade_id"] for _, cell in cells(path, L.is_check)}
-    assert checks == {"check_" + L.grading(cell)["grade_id"] for _, cell in exercises}
+    below = []                                          # the checks that stand right below their exercise
     for index, cell in exercises:
-        exercise, check = L.grading(cell), L.grading(nb.cells[index + 1])
+        exercise, name = L.grading(cell), L.grading(cell)["grade_id"]
         assert (exercise["grade"], exercise["locked"]) == (False, False), exercise
-        assert check.get("grade_id") == "check_" + exercise["grade_id"], f"below {exercise['grade_id']}: {check}"
+        assert nb.cells[index - 1].cell_type == "markdown", f"nothing explains {name}"
+        own = list(itertools.takewhile(lambda cell: L.is_check(cell) and L.exercise_of(cell) == name, nb.cells[index + 1:]))
+        assert own and L.grading(own[0])["grade_id"] == f"check_{name}", f"right below {name} stands no check of it"
+        below += own
+    assert below == [cell for _, cell in cells(path, L.is_check)], "a check stands apart from its exercise"
+    for check in map(L.grading, below):
         assert (check["grade"], check["locked"], check["solution"]) == (True, True, False), check
         assert check["points"] > 0, check
-        assert nb.cells[index - 1].cell_type == "markdown", f"nothing explains {exercise['grade_id']}"
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)

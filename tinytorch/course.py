@@ -522,13 +522,13 @@ def check_lesson(workspace, lesson, seconds):
     sentences = [f"the cell {name} {what}" for name, what in restored.items()] + sentences
     for text in sentences:
         print(f"Notice: {grading.sentence(text)}")
-    width = max(len(result.exercise) for result in results)
+    width = max(len(result.check) for result in results)
     for result in results:
-        print(f"{result.state:<12} {result.exercise:<{width}}  {result.message}".rstrip())
+        print(f"{result.state:<12} {result.check:<{width}}  {result.message}".rstrip())
     print(f"{lesson}: {passed} of {len(results)} checks passed{' in the notebook, but not in your package' if faults else ''}")
     for fault in faults:
         print(f"    {fault}")
-    failed = [result.exercise for result in results if result.state == "failed"]
+    failed = [result.check for result in results if result.state == "failed"]
     if failed[1:]:
         print(f"Begin with {failed[0]}: what fails behind it may come from there.")
     workspace.remember(**{lesson: {"digest": checked, "passed": passed, "checks": len(results), "exported": not faults}})

@@ -451,8 +451,8 @@ class LessonExecute(Execute):
 # %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
 @dataclass
 class Result:
-    """What came of one check. state: passed, failed, to do, not reached, deleted."""
-    exercise: str
+    """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, deleted."""
+    check: str
     state: str
     message: str
 
@@ -546,29 +546,33 @@ def troubles(nb, lesson):
 
 
 def result_of(check, exercises, notices):
-    """The result of a check; `exercises` are the cells of a notebook's exercises by name."""
+    """The result of a check; `exercises` are the cells of a notebook's exercises by name.
+
+    The checks of an exercise are called check_name, check_name-mask, check_name-padding and so on.
+    """
     name = marks(check)["grade_id"]
-    exercise = name.removeprefix("check_")
+    label = name.removeprefix("check_")
+    exercise = label.partition("-")[0]
     answer, wrong = exercises.get(exercise), failure(check)
     if notices.get(name) == DELETED:
         lacks = "this check" if answer else "this check and the cell of its exercise"
-        return Result(exercise, "deleted", f"your notebook lacks {lacks}, so it does not count; "
+        return Result(label, "deleted", f"your notebook lacks {lacks}, so it does not count; "
                       "a new workspace has it (tinytorch course start)")
     if wrong is None:
-        return Result(exercise, "passed", "")
+        return Result(label, "passed", "")
     if wrong.ename == NOT_REACHED:
-        return Result(exercise, "not reached", wrong.evalue)
+        return Result(label, "not reached", wrong.evalue)
     if answer is None:
-        return Result(exercise, "deleted", "your notebook lacks the cell of this exercise; "
+        return Result(label, "deleted", "your notebook lacks the cell of this exercise; "
                       "a new workspace has it (tinytorch course start)")
     if (number := stub_reached(wrong)) is not None:
         waits = next((other for other, cell in exercises.items() if number and cell.execution_count == number), exercise)
         if is_open(answer.source) or waits == exercise:
-            return Result(exercise, "to do", "")
-        return Result(exercise, "not reached", f"waits for {waits}, which is still to do")
+            return Result(label, "to do", "")
+        return Result(label, "not reached", f"waits for {waits}, which is still to do")
     if failure(answer):
-        return Result(exercise, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
-    return Result(exercise, "failed", words(wrong))
+        return Result(label, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
+    return Result(label, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #8e47cd3c
 def definitions(source):

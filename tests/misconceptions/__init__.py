@@ -22,10 +22,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Right(Answer):
-    """An answer that `check_<exercise>` must accept, without a warning."""
+    """An answer that all checks of its exercise must accept, without a warning."""
 
 
 @dataclass(frozen=True)
 class Wrong(Answer):
-    """An answer that `check_<exercise>` must refuse, with an AssertionError whose message contains `says`."""
+    """An answer that a check of its exercise must refuse, with an AssertionError whose message contains `says`."""
     says: str = field(kw_only=True)

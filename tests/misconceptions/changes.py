@@ -16,9 +16,9 @@ import os
 import sys
 import textwrap
 
-from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, lessons, read, regions
+from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, last_check, lessons, read, regions
 from tests.misconceptions import Wrong
-from tests.misconceptions.runner import fault_of, in_child, new_namespace, run_cell
+from tests.misconceptions.runner import ACCEPTED, in_child, judge, new_namespace, run_cell
 
 SECONDS = 12            # for one change; an endless loop is no answer
 OPERATORS = [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.FloorDiv, ast.Mod), (ast.BitAnd, ast.BitOr), (ast.And, ast.Or),
@@ -116,16 +116,16 @@ def difference(code, changed):
 
 
 def try_exercise(cells, namespace):
-    """Try all changes of an exercise, whose cells go up to its check; print those that are accepted. Returns two counts."""
+    """Try all changes of an exercise, whose cells go up to its last check; print those that are accepted. Returns two counts."""
     source, name = cells[0].source, grading(cells[0])["grade_id"]
     tried = accepted = 0
     for number, region in enumerate(regions(source)):
         code = textwrap.dedent("\n".join(source.split("\n")[region.start:region.end]))
         for changed in changes(code):
             answer = Wrong(name, "one change", says="", body={number: changed})
-            fault = in_child(lambda: fault_of(answer, cells, namespace), SECONDS) or ""
+            fault, _ = in_child(lambda: judge(answer, cells, namespace), SECONDS)
             tried += 1
-            if fault.endswith("accepts it"):
+            if fault == ACCEPTED:
                 accepted += 1
                 print(f"{name} accepts\n{difference(code, changed)}")
     return tried, accepted
@@ -139,8 +139,7 @@ def main(lesson, only=None):
     for index, cell in enumerate(cells[:last]):
         name = grading(cell).get("grade_id", "a cell")
         if is_exercise(cell) and only in (None, name):
-            end = next(i for i in range(index, len(cells)) if grading(cells[i]).get("grade_id") == f"check_{name}")
-            tried, accepted = try_exercise(cells[index:end + 1], namespace)
+            tried, accepted = try_exercise(cells[index:last_check(cells, name) + 1], namespace)
             print(f"{name}: {tried} changes, {accepted} accepted", flush=True)
         run_cell(cell.source, name, namespace)
 

@@ -1,9 +1,9 @@
 """Try every answer of a bank in its notebook: python -m tests.misconceptions.runner NOTEBOOK BANK RESULTS
 
 The notebook runs once, in this plain process. Before each exercise the process forks, once for every answer: the
-child puts the answer in place of the solution, runs that cell and those up to and including the exercise's check,
+child puts the answer in place of the solution, runs that cell and those up to and including the exercise's last check,
 and reports what happened. So an answer costs a few cells, not a notebook. RESULTS gets a JSON list with one object
-for each answer: exercise, kind, name, fault (null if all is as the bank says).
+for each answer: exercise, kind, name, fault (null if all is as the bank says), by (the check that refused it).
 """
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ import traceback
 import types
 from pathlib import Path
 
-from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, read, regions
+from tests.lessons import exercise_of, grading, is_check, is_exercise, is_measuring, is_run, last_check, read, regions
 from tests.misconceptions import Answer, Right
 
 SECONDS = 60  # for one answer
+ACCEPTED = "its checks accept it"
 
 
 def with_answer(source: str, body: str | dict[int, str]) -> str:
@@ -64,35 +65,40 @@ def run_cell(source: str, label: str, namespace: dict) -> str:
     return errors.getvalue()
 
 
-def fault_of(answer: Answer, cells: list, namespace: dict) -> str | None:
-    """Run the cells from the exercise to its check with this answer. What is not as the bank says, or None."""
+def judge(answer: Answer, cells: list, namespace: dict) -> tuple[str | None, str | None]:
+    """Run the cells from the exercise to its last check with this answer, until one fails.
+
+    What is not as the bank says, or None; and the name of the check that refused the answer, or None.
+    """
     try:
         source = with_answer(cells[0].source, answer.body)
     except ValueError as error:
-        return f"bank: {error}"
-    check = grading(cells[-1])["grade_id"]
+        return f"bank: {error}", None
     for number, cell in enumerate(cells):
         label = grading(cell).get("grade_id", "a cell before the check")
         try:
             warned = run_cell(source if number == 0 else cell.source, label, namespace)
         except BaseException as error:  # SystemExit too: nothing may leave the child
             what = f"{label} raises {type(error).__name__}: {error}"
-            if number < len(cells) - 1:
-                return f"bank: it fails before the check can look at it. {what}"
+            if not is_check(cell) or exercise_of(cell) != answer.exercise:
+                return f"bank: it fails before a check can look at it. {what}", None
             if isinstance(answer, Right):
-                return f"a right answer is refused: {what}"
+                return f"a right answer is refused: {what}", label
             if not isinstance(error, AssertionError):
-                return f"the check breaks where it should name the mistake: {what}"
+                return f"the check breaks where it should name the mistake: {what}", label
             if answer.says not in str(error):
-                return f"the message lacks {answer.says!r}: {what}"
-            return None
-    if isinstance(answer, Right):
-        return f"a right answer gets no points, for {check} writes to stderr: {warned}" if warned else None
-    return f"{check} accepts it"
+                return f"the message lacks {answer.says!r}: {what}", label
+            return None, label
+        if isinstance(answer, Right) and is_check(cell) and warned:
+            return f"a right answer gets no points, for {label} writes to stderr: {warned}", None
+    return None if isinstance(answer, Right) else ACCEPTED, None
 
 
 def in_child(function, seconds: int):
-    """The function's result (anything that JSON can hold) from a fork of this process, which it cannot alter."""
+    """The function's result (anything that JSON can hold) from a fork of this process, which it cannot alter.
+
+    (what happened, None) if it gives none.
+    """
     with tempfile.TemporaryFile() as box:
         child = os.fork()
         if child == 0:
@@ -108,7 +114,7 @@ def in_child(function, seconds: int):
     if result:
         return json.loads(result)[0]
     late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-    return f"it ran for more than {seconds} seconds" if late else f"its process died (status {status})"
+    return f"it ran for more than {seconds} seconds" if late else f"its process died (status {status})", None
 
 
 def try_answers(notebook: Path, answers: list[Answer]) -> list[dict]:
@@ -119,12 +125,12 @@ def try_answers(notebook: Path, answers: list[Answer]) -> list[dict]:
     for start, cell in enumerate(cells):
         name = grading(cell).get("grade_id", "a cell")
         if is_exercise(cell) and name in wanted:
-            stop = next(i for i in range(start, len(cells)) if grading(cells[i]).get("grade_id") == f"check_{name}")
+            own = cells[start:last_check(cells, name) + 1]
             for answer in answers:
                 if answer.exercise == name:
-                    fault = in_child(lambda: fault_of(answer, cells[start:stop + 1], namespace), SECONDS)
+                    fault, by = in_child(lambda: judge(answer, own, namespace), SECONDS)
                     results.append({"exercise": name, "kind": type(answer).__name__, "name": answer.name,
-                                    "fault": fault})
+                                    "fault": fault, "by": by})
         warned = run_cell(cell.source, name, namespace)
         if is_check(cell) and warned:
             raise RuntimeError(f"{name} writes to stderr with the solution itself: {warned}")
