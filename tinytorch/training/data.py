@@ -4,8 +4,8 @@
 __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', 'NUMBERS', 'LOOKS', 'ONE_ANIMAL', 'MANY_ANIMALS',
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
            'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'EXPRESSIONS', 'GENDER', 'TextStream', 'Tokenizer', 'ByteTokenizer',
-           'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'parse',
-           'match_sentence', 'acting', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum',
+           'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'match_sentence',
+           'acting', 'parse', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum',
            'held_out_sums', 'documents', 'joined', 'read_text']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
@@ -43,7 +43,7 @@ class TextStream:
         """What was held back, as U+FFFD if it never became a letter."""
         return self._decoder.decode(b"", final=True)
 
-
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #adc92072
 class Tokenizer:
     """What all tokenizers share: the way back from ids to text. `token_bytes` is a list of bytes, by token id."""
 
@@ -224,7 +224,7 @@ def fill(pattern, rng, actor=None, other=None, pronoun=False):
         }[slot]()
     return re.sub(r"\{(\w+)\}", word, pattern)
 
-
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #8ffcb0b4
 def make_story(rng, children=None, middle=None, owning=0.5, halves=False):
     """A story, one line of text. rng: a random.Random. children: 1, 2, or None for either.
 
@@ -275,6 +275,16 @@ GENDER = {**dict.fromkeys([*GIRLS, "she", "She", "her", "Her"], "girl"),
           **dict.fromkeys([*BOYS, "he", "He", "his", "His"], "boy")}
 
 
+def match_sentence(sentence):
+    """The kind of a sentence and the match of its pattern; (None, None) if no pattern fits."""
+    return next(((kind, match) for kind, regex in EXPRESSIONS if (match := regex.fullmatch(sentence))), (None, None))
+
+
+def acting(found):
+    """The name or the pronoun of who acts in a parsed sentence; None if nobody alone does."""
+    return found.get("name") or found.get("actor") or found.get("Actor")
+
+
 def parse(sentence):
     """(kind, {slot: words}) of a sentence of the grammar, None for any other.
 
@@ -292,16 +302,6 @@ def parse(sentence):
     if "their" in found and GENDER[found["their"]] != GENDER[found["other"]]:
         return None
     return kind, found
-
-
-def match_sentence(sentence):
-    """The kind of a sentence and the match of its pattern; (None, None) if no pattern fits."""
-    return next(((kind, match) for kind, regex in EXPRESSIONS if (match := regex.fullmatch(sentence))), (None, None))
-
-
-def acting(found):
-    """The name or the pronoun of who acts in a parsed sentence; None if nobody alone does."""
-    return found.get("name") or found.get("actor") or found.get("Actor")
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #1e518073
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ class StoryCheck:
         """Whether every sentence could be read and nothing contradicts what came before."""
         return self.grammatical and not self.problems
 
-
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #bbfdad4b
 class StoryReader:
     """Follows a story: who its children are, what they own, and who acted in the sentence before."""
 
@@ -389,7 +389,7 @@ class StoryReader:
         if thing is not None and self.things[owner] != thing:
             self.problems.append(f"{owner} has {with_article(self.things[owner])}, not {with_article(thing)}")
 
-
+# %% ../../modules/source/92_training_data/92_training_data.ipynb #48c0ad8d
 def check_story(text):
     """Say of each sentence whether the grammar makes it, and of the story whether names, colours and pronouns keep to
     their owners. Returns a StoryCheck. A sentence ends with a full stop; what comes after the last one is a sentence too.
