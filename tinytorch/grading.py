@@ -2,11 +2,11 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'BRING',
-           'PROBE', 'read', 'text', 'marks', 'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'title', 'parsed',
-           'defined', 'configure', 'release', 'handed_out', 'is_untouched', 'given_sources', 'is_given',
-           'without_hidden_tests', 'restore', 'RestoreCells', 'error_output', 'failure', 'Guard', 'LessonExecute',
-           'Result', 'plain', 'sentence', 'words', 'stub_reached', 'check', 'syntax_error', 'troubles', 'result_of',
-           'definitions', 'is_exported', 'exported_cells', 'on_package', 'is_plain', 'unexportable', 'export_faults']
+           'PROBE', 'read', 'text', 'marks', 'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'is_exported',
+           'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release', 'handed_out', 'is_untouched',
+           'given_sources', 'is_given', 'without_hidden_tests', 'restore', 'RestoreCells', 'error_output', 'failure',
+           'Guard', 'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of',
+           'check', 'definitions', 'exported_cells', 'on_package', 'is_plain', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -68,18 +68,35 @@ def is_measuring(cell):
     return "measure" in cell.metadata.get("tags", [])
 
 
+def is_exported(cell):
+    """Whether nbdev exports the cell: one of its directives says so, and nothing but blank lines stands above them."""
+    head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#|", "# |", "%%")), cell.source.splitlines())
+    return cell.cell_type == "code" and any(re.match(r"#\s*\|\s*export", line) for line in head)
+
+
 def title(cell):
     """What a person calls a cell: its name in the lesson, or how it begins, nbdev's directives and decorators left aside."""
     begin = (line.strip() for line in cell.source.splitlines() if line.strip() and not line.startswith(("#|", "@")))
     return marks(cell).get("grade_id") or f"that begins with {next(begin, cell.source)[:60]!r}"
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #579b95f3
 def parsed(source):
     """The syntax tree of a cell; its magics become calls, as in a kernel. Raises SyntaxError or ValueError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         code = TransformerManager().transform_cell(source)
         return compile(code, "the cell", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def syntax_error(cell):
+    """What is wrong with the grammar of a cell, or ""; found without running it."""
+    try:
+        parsed(cell.source)
+    except SyntaxError as error:
+        return f"{type(error).__name__}: {error.msg} (line {error.lineno})"
+    except ValueError as error:                         # a byte that no text has
+        return f"SyntaxError: {error}"
+    return ""
 
 
 def defined(source):
@@ -108,7 +125,7 @@ def configure(config):
     config.Autograde.autograde_preprocessors = [
         LessonExecute if step is Execute else step for step in Autograde.autograde_preprocessors.default()]
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #8cf866eb
 def release(nb):
     """The notebook that `nbgrader generate_assignment` hands out."""
     config = Config()
@@ -156,7 +173,7 @@ DELETED = "was deleted; the original stands in its place"
 MOVED = "stood at another place; it was run where the lesson has it"
 COPIED = "is in the notebook more than once; one of them counts, the others ran as plain cells"
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #9d8c9051
 def restore(nb, original):
     """Put the cells of `original` in order in `nb`. Returns what had happened: {name: CHANGED, EDITED, DELETED, MOVED or COPIED}.
 
@@ -217,7 +234,7 @@ def restore(nb, original):
     nb.cells = cells
     return happened
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #b9621ce9
 class RestoreCells(NbGraderPreprocessor):
     """Puts the cells of a submission in order."""
 
@@ -239,7 +256,7 @@ def failure(cell):
     """The output that says why a cell failed, or None. The last one: behind the interrupt stands the reason for it."""
     return next((output for output in reversed(cell.get("outputs", [])) if output.output_type == "error"), None)
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
 class Guard:
     """Lives in the student's kernel, and keeps there what a lesson gives, so that its checks find it as it was.
 
@@ -315,7 +332,7 @@ class Guard:
     def report(self):
         return sorted(self.meanwhile), sorted(self.replaced)
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #b918d520
 class LessonExecute(Execute):
     """Runs a lesson's notebook so that its checks look at the student's own code, and always comes to an end."""
 
@@ -448,7 +465,7 @@ class LessonExecute(Execute):
             content["traceback"] = [line[:self.largest_message] for line in content["traceback"]]
         return super().process_message(msg, cell, cell_index)
 
-# %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
+# %% ../modules/source/93_grading/93_grading.ipynb #3c9ed3be
 @dataclass
 class Result:
     """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, deleted."""
@@ -486,47 +503,7 @@ def stub_reached(output):
         return None
     return int((["0"] + re.findall(r"In ?\[(\d+)\]", above))[-1])
 
-
-def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
-    """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
-    nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
-    runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
-    runner.log.setLevel("CRITICAL")                     # the results say it all
-    runner.error_on_timeout = {"ename": TIMED_OUT, "traceback": [],
-                               "evalue": f"still running after {seconds} seconds; a loop that never ends?"}
-    runner.table, runner.progress = table, progress
-    try:
-        runner.preprocess(nb, {"nbgrader": {"notebook": lesson}})
-    except Exception as error:
-        raise CourseError(f"The checks of {lesson} could not be run: {error}")
-    for cell in nb.cells:
-        wrong = failure(cell)
-        imports = is_given(cell, lesson) and re.search("^(import|from) ", cell.source, flags=re.MULTILINE)
-        if imports and wrong and wrong.ename == "ModuleNotFoundError" and "'tinytorch" not in wrong.evalue:
-            raise CourseError(f"{lesson} could not be run, because a package that it needs is not installed "
-                              f"({plain(wrong.evalue)}). Install it: pip install \"tinytorch[course]\"")
-    sentences = troubles(nb, lesson)
-    if runner.replaced:
-        sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
-    exercises = {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
-    results = [result_of(cell, exercises, notices) for cell in nb.cells if is_check(cell)]
-    wrong = [result.message for result in results if result.state == "failed"]
-    printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
-    sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
-    return results, sentences
-
-
-def syntax_error(cell):
-    """What is wrong with the grammar of a cell, or ""; found without running it."""
-    try:
-        parsed(cell.source)
-    except SyntaxError as error:
-        return f"{type(error).__name__}: {error.msg} (line {error.lineno})"
-    except ValueError as error:                         # a byte that no text has
-        return f"SyntaxError: {error}"
-    return ""
-
-
+# %% ../modules/source/93_grading/93_grading.ipynb #02caa63f
 def troubles(nb, lesson):
     """Sentences about cells that are neither exercises nor checks and fail: the checks may not show why.
 
@@ -574,6 +551,35 @@ def result_of(check, exercises, notices):
         return Result(label, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
     return Result(label, "failed", words(wrong))
 
+# %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
+def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
+    """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
+    nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
+    runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
+    runner.log.setLevel("CRITICAL")                     # the results say it all
+    runner.error_on_timeout = {"ename": TIMED_OUT, "traceback": [],
+                               "evalue": f"still running after {seconds} seconds; a loop that never ends?"}
+    runner.table, runner.progress = table, progress
+    try:
+        runner.preprocess(nb, {"nbgrader": {"notebook": lesson}})
+    except Exception as error:
+        raise CourseError(f"The checks of {lesson} could not be run: {error}")
+    for cell in nb.cells:
+        wrong = failure(cell)
+        imports = is_given(cell, lesson) and re.search("^(import|from) ", cell.source, flags=re.MULTILINE)
+        if imports and wrong and wrong.ename == "ModuleNotFoundError" and "'tinytorch" not in wrong.evalue:
+            raise CourseError(f"{lesson} could not be run, because a package that it needs is not installed "
+                              f"({plain(wrong.evalue)}). Install it: pip install \"tinytorch[course]\"")
+    sentences = troubles(nb, lesson)
+    if runner.replaced:
+        sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
+    exercises = {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
+    results = [result_of(cell, exercises, notices) for cell in nb.cells if is_check(cell)]
+    wrong = [result.message for result in results if result.state == "failed"]
+    printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
+    sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
+    return results, sentences
+
 # %% ../modules/source/93_grading/93_grading.ipynb #8e47cd3c
 def definitions(source):
     """The names that the statements of some code define, such as unbroadcast, Tensor and Tensor.__mul__."""
@@ -588,16 +594,12 @@ def definitions(source):
     return sorted(name for name in found if name.replace(".", "_").isidentifier())
 
 
-def is_exported(cell):
-    """Whether nbdev exports the cell: one of its directives says so, and nothing but blank lines stands above them."""
-    head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#|", "# |", "%%")), cell.source.splitlines())
-    return cell.cell_type == "code" and any(re.match(r"#\s*\|\s*export", line) for line in head)
 
 
 def exported_cells(lesson):
     return list(filter(is_exported, handed_out(lesson).cells))
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #24ab8576
 BRING = """
 import importlib
 _package = importlib.import_module({module!r})
@@ -625,7 +627,7 @@ def on_package(lesson, module):
     nb.cells = [*map(nbformat.v4.new_code_cell, sources), *rest]
     return nb
 
-
+# %% ../modules/source/93_grading/93_grading.ipynb #83405af8
 def is_plain(source):
     """Whether code is Python without magics."""
     try:
