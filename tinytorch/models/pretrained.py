@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'READ_ELSEWHERE', 'HARMLESS', 'NEUTRAL', 'NORMAL',
            'CONTROL', 'USER_DEFINED', 'SHIPPED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo',
-           'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config', 'check_settings',
-           'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge', 'word_splitter',
-           'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer', 'find_checkpoint', 'from_pretrained',
-           'load_gguf']
+           'read_entry', 'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config',
+           'check_settings', 'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge',
+           'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer', 'find_checkpoint',
+           'from_pretrained', 'load_gguf']
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #309a062c
 import functools
@@ -111,6 +111,25 @@ class TensorInfo:
     def nbytes(self):
         return math.prod(self.shape) // self.block_size * self.block_bytes
 
+
+def read_entry(name, header):
+    """One line of the tensor table: shape, kind, block_size, block_bytes, offset from the start of the data."""
+    gguf = require("gguf")
+    rank = header.number("I")
+    if not 1 <= rank <= 4:
+        raise ValueError(f"the file is damaged: tensor {name} has {rank} dimensions.")
+    shape = struct.unpack(f"<{rank}Q", header.take(8 * rank))[::-1]
+    kind, offset = header.number("I"), header.number("Q")
+    try:
+        kind = gguf.GGMLQuantizationType(kind)
+    except ValueError:
+        raise ValueError(f"tensor {name} has the unknown type {kind}: the file is damaged, or newer than the "
+                         "installed gguf package.") from None
+    block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
+    if min(shape) < 1 or shape[-1] % block_size:
+        raise ValueError(f"the file is damaged: a {kind.name} tensor cannot have the shape {shape} of {name}.")
+    return shape, kind.name, block_size, block_bytes, offset
+
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d14bd643
 class GGUFFile:
     """What the header of a GGUF file says: `metadata` {key: value} and `tensors` {name: TensorInfo}.
@@ -139,31 +158,13 @@ class GGUFFile:
                 name = header.string()
                 if name in entries:
                     raise ValueError(f"the file is damaged: it has two tensors named {name}.")
-                entries[name] = self._entry(name, header)
+                entries[name] = read_entry(name, header)
         alignment = self.metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError(f"the file is damaged: general.alignment is {alignment!r}.")
         data = -(-header.position // alignment) * alignment           # rounded up
         self.tensors = {name: TensorInfo(*entry, data + offset) for name, (*entry, offset) in entries.items()}
         self._check_extent(size)
-
-    def _entry(self, name, header):
-        """One line of the tensor table: shape, kind, block_size, block_bytes, offset from the start of the data."""
-        gguf = require("gguf")
-        rank = header.number("I")
-        if not 1 <= rank <= 4:
-            raise ValueError(f"the file is damaged: tensor {name} has {rank} dimensions.")
-        shape = struct.unpack(f"<{rank}Q", header.take(8 * rank))[::-1]
-        kind, offset = header.number("I"), header.number("Q")
-        try:
-            kind = gguf.GGMLQuantizationType(kind)
-        except ValueError:
-            raise ValueError(f"tensor {name} has the unknown type {kind}: the file is damaged, or newer than the "
-                             "installed gguf package.") from None
-        block_size, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-        if min(shape) < 1 or shape[-1] % block_size:
-            raise ValueError(f"the file is damaged: a {kind.name} tensor cannot have the shape {shape} of {name}.")
-        return shape, kind.name, block_size, block_bytes, offset
 
     def _check_extent(self, size):
         for name, info in self.tensors.items():
