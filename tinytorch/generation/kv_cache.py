@@ -104,8 +104,9 @@ class LayerCache(ABC):
 
     @abstractmethod
     def update(self, key, value, positions=None):
-        """Append T tokens; return the keys and values (Tensors) of all slots that the new queries may see.
+        """Append T tokens; return the keys and values (Tensors) of all slots held now, in the order of `positions`.
 
+        The new tokens are always among them, also where a policy drops older ones. The mask hides what a query may not see.
         key, value: Tensors or arrays (B, Hkv, T, D). positions: ints (B, T), negative for padding; by default each
         row goes on from its own largest position. What `check` refuses changes nothing.
         """
@@ -113,21 +114,6 @@ class LayerCache(ABC):
     @abstractmethod
     def read(self, except_last=0):
         """Keys and values (Tensors) of what is held, without the last `except_last` tokens."""
-
-    @abstractmethod
-    def trim(self, n):
-        """Forget the last n tokens, all of them if there are fewer; return how many. Starts with `check_trim`.
-
-        What the last `update` has appended can always be undone, also where older tokens are dropped.
-        """
-
-    @abstractmethod
-    def reset(self):
-        """Forget everything, without clearing or replacing the buffers."""
-
-    @abstractmethod
-    def reorder(self, rows):
-        """Row i of the batch becomes what row rows[i] was. Starts with `check_rows`."""
 
     @property
     @abstractmethod
@@ -146,6 +132,27 @@ class LayerCache(ABC):
     @abstractmethod
     def nbytes(self):
         """Bytes of the key and value buffers."""
+
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #8f5d1250
+@add_to_class(LayerCache)
+@abstractmethod
+def trim(self, n):
+    """Forget the last n tokens, all of them if there are fewer; return how many. Starts with `check_trim`.
+
+    What the last `update` has appended can always be undone, also where older tokens are dropped.
+    """
+
+
+@add_to_class(LayerCache)
+@abstractmethod
+def reset(self):
+    """Forget everything, without clearing or replacing the buffers."""
+
+
+@add_to_class(LayerCache)
+@abstractmethod
+def reorder(self, rows):
+    """Row i of the batch becomes what row rows[i] was. Starts with `check_rows`."""
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #eac95d30
 def as_array(name, values):
@@ -366,7 +373,7 @@ class KVCache:
         raise ValueError(f"layer_idx is {layer_idx!r}, but this cache has the layers 0 to {len(self.layers) - 1}.")
 
     def update(self, layer_idx, key, value, positions=None):
-        """Stage T tokens in one layer; return keys and values (Tensors) of all that the new queries may see.
+        """Stage T tokens in one layer; return keys and values (Tensors) of all slots that it holds then.
 
         key, value: Tensors or arrays (B, Hkv, T, D). positions: ints (B, T), see LayerCache.update.
         Whatever this layer had staged before is replaced. A call that raises changes nothing.
