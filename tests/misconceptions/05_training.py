@@ -168,6 +168,11 @@ return windows[:, :length], windows[:, 1:]
           body=adamw(decay="weight_decay * weights")),
     Wrong("adamw_update", "step counted from 0", says="step already counts from 1",
           body=adamw(corrected="m / (1 - beta1 ** (step + 1)), v / (1 - beta2 ** (step + 1))")),
+    Wrong("adamw_update", "decay inside the fraction", says="went through the fraction", body='''
+m[:] = beta1 * m + (1 - beta1) * grad
+v[:] = beta2 * v + (1 - beta2) * grad ** 2
+weights -= lr * ((m / (1 - beta1 ** step) + weight_decay * weights) / (np.sqrt(v / (1 - beta2 ** step)) + eps))
+'''),
     Wrong("adamw_update", "no decay", says="no weight decay", body=adamw(decay="0")),
     Wrong("adamw_update", "mean of the gradient, not of its square", says="not of its square", body=adamw(square="g")),
     Wrong("adamw_update", "new arrays instead of the old ones", says="do not assign", body='''
@@ -372,6 +377,8 @@ return norm
           body=step(check="if not math.isfinite(total):\n    raise Diverged('no finite loss')")),
     Wrong("train_step", "looks at the norm only", says="although its gradient is finite, must raise Diverged",
           body=step(check="if not math.isfinite(norm):\n    raise Diverged('no finite norm')")),
+    Wrong("train_step", "raises for finite numbers", says="although the loss and the norm are finite",
+          body=step(check="if math.isfinite(total) and math.isfinite(norm):\n    raise Diverged('no finite number')")),
     Wrong("train_step", "checks too late", says="after the weights had changed",
           body=step(check="", late_check=STEP_RIGHT["check"])),
     Wrong("train_step", "the norm after clipping", says="before clipping it is larger",
