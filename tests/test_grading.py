@@ -24,7 +24,8 @@ from tinytorch.grading import COPIED, DELETED, EDITED, handed_out, restore
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
 LESSON = "02_layers"
-POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 3}
+POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 1, "modules-loading": 2}    # of each check
+EXERCISES = [name for name in POINTS if "-" not in name]
 SHORT = "c.Execute.timeout = 8\nc.LessonExecute.lesson_timeout = 120\n"
 
 
@@ -42,13 +43,13 @@ def exercise_cell(nb, name):
 
 
 class Class:
-    """Notebooks that are handed in, and the points that each exercise must get."""
+    """Notebooks that are handed in, and the points that each check must give."""
 
     def __init__(self, release):
         self.release, self.notebooks, self.expected = release, {}, {}
 
     def hand_in(self, student, change=lambda nb: None, lost=()):
-        """A release notebook with all the reference's answers, changed; the exercises in `lost` get no points."""
+        """A release notebook with all the reference's answers, changed; the checks in `lost` give no points."""
         nb, answers = nbformat.from_dict(self.release), source()
         for cell in nb.cells:
             if L.is_exercise(cell):
@@ -115,13 +116,14 @@ def made_up_class(release):
     group.hand_in("all_right")
 
     def another_way(nb):
-        for name in POINTS:
+        for name in EXERCISES:
             cell = exercise_cell(nb, name)
             cell.source = with_answer(cell.source, first(Right, name))
     group.hand_in("another_way", another_way)
 
-    for name in POINTS:
+    for name in EXERCISES:
         group.answer(f"wrong_{name}", name, first(Wrong, name), lost={name})
+    group.answer("loads_nothing", "modules", {1: "pass"}, lost={"modules-loading"})
 
     group.answer("raises", "rms_norm", "raise ValueError('no idea')", lost={"rms_norm"})
     group.answer("stub_left", "cross_entropy", "raise NotImplementedError('Write this exercise here.')",
@@ -136,8 +138,8 @@ while True:
             pass
     except KeyboardInterrupt:
         pass
-""", lost={"swiglu", "linear", "modules"})
-    group.answer("os_exit", "swiglu", "import os\nos._exit(0)", lost={"swiglu", "linear", "modules"})
+""", lost={"swiglu", "linear", "modules", "modules-loading"})
+    group.answer("os_exit", "swiglu", "import os\nos._exit(0)", lost={"swiglu", "linear", "modules", "modules-loading"})
     group.answer("sys_exit", "swiglu", "import sys\nsys.exit(0)", lost={"swiglu"})
     group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(exercise_cell(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
 
@@ -190,7 +192,7 @@ while True:
         for name, source in WAYS_TO_THE_ANSWER.items():
             exercise_cell(nb, name).source = source
         nb.cells.append(copied(exercise_cell(nb, "check_modules")))
-    group.hand_in("imports_the_answer", imports, lost=set(WAYS_TO_THE_ANSWER))
+    group.hand_in("imports_the_answer", imports, lost=set(POINTS))
 
     def copies(nb):
         """What Jupyter's commands for copying, splitting and changing the type of cells make of a notebook."""
@@ -294,7 +296,7 @@ def course(tmp_path_factory):
 
 
 def scores(folder):
-    """Points of every submission in the gradebook: {student: {exercise: points}}."""
+    """Points of every submission in the gradebook: {student: {check: points}}."""
     from nbgrader.api import Gradebook
 
     with Gradebook(f"sqlite:///{folder / 'modules' / 'gradebook.db'}") as gradebook:
