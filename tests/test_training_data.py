@@ -6,8 +6,8 @@ import re
 import pytest
 
 from tinytorch.training.data import (
-    BOYS, COLOURS, EXPRESSIONS, GIRLS, THINGS, ByteTokenizer, check_story, decided, documents, held_out, held_out_sums, joined,
-    make_story, make_sum, parse,
+    BOYS, COLOURS, GIRLS, PATTERNS, THINGS, ByteTokenizer, check_story, decided, documents, expression, held_out, held_out_sums,
+    joined, make_story, make_sum, parse,
 )
 
 STORY = ('One day, Mia played with her red ball. Her friend Tom brought his orange kite. He lost his orange kite. '
@@ -47,7 +47,7 @@ def test_stories_are_of_one_child_or_of_a_girl_and_a_boy():
 def test_a_sentence_is_read_in_one_way_only():
     for story in stories(200):
         for sentence in re.split(r"(?<=\.) ", story):
-            assert sum(regex.fullmatch(sentence) is not None for _, regex in EXPRESSIONS) == 1, sentence
+            assert sum(expression(pattern).fullmatch(sentence) is not None for _, pattern in PATTERNS) == 1, sentence
 
 
 def test_seeds():

@@ -3,7 +3,7 @@
 # %% auto #0
 __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', 'NUMBERS', 'LOOKS', 'ONE_ANIMAL', 'MANY_ANIMALS',
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
-           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'EXPRESSIONS', 'GENDER', 'TextStream', 'Tokenizer', 'ByteTokenizer',
+           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'PATTERNS', 'GENDER', 'TextStream', 'Tokenizer', 'ByteTokenizer',
            'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'match_sentence',
            'acting', 'parse', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum',
            'held_out_sums', 'documents', 'joined', 'read_text']
@@ -14,6 +14,7 @@ import operator
 import random
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -244,10 +245,11 @@ def make_story(rng, children=None, middle=None, owning=0.5, halves=False):
     if len(cast) == 2:
         sentences.append(fill(pick(rng, SECOND), rng, *reversed(cast)))
 
-    others, end = ([pattern for pattern in patterns if len(cast) == 2 or not NEEDS_TWO.search(pattern)]
-                   for patterns in (MIDDLE, LAST))
-    things = [pattern for pattern in others if NAMES_A_THING.search(pattern)]
-    plan = [pick(rng, things if rng.random() < owning else others) for _ in range(2 + int(rng.random() * 3) if middle is None else middle)]
+    any_middle, end = ([pattern for pattern in patterns if len(cast) == 2 or not NEEDS_TWO.search(pattern)]
+                       for patterns in (MIDDLE, LAST))
+    owners = [pattern for pattern in any_middle if NAMES_A_THING.search(pattern)]
+    count = 2 + int(rng.random() * 3) if middle is None else middle
+    plan = [pick(rng, owners if rng.random() < owning else any_middle) for _ in range(count)]
     last = cast[-1]                                             # who acted in the sentence before; None for nobody alone
     for pattern in [*plan, pick(rng, end)]:
         same = last is not None and rng.random() < 0.6
@@ -258,8 +260,15 @@ def make_story(rng, children=None, middle=None, owning=0.5, halves=False):
     return " ".join(sentences)
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #48a387d0
+PATTERNS = [(kind, pattern) for kind, patterns in [("first", FIRST), ("second", SECOND), ("middle", MIDDLE), ("last", LAST)]
+            for pattern in patterns]
+GENDER = {**dict.fromkeys([*GIRLS, "she", "She", "her", "Her"], "girl"),
+          **dict.fromkeys([*BOYS, "he", "He", "his", "His"], "boy")}
+
+
+@cache
 def expression(pattern):
-    """The regular expression of a pattern; each slot is a group of its name."""
+    """The regular expression of a pattern; each slot is a group of its name. Made when it is first asked for."""
     parts = re.split(r"\{(\w+)\}", pattern)                     # text, slot, text, slot, ...
     for i in range(0, len(parts), 2):
         parts[i] = re.escape(parts[i])
@@ -269,15 +278,10 @@ def expression(pattern):
     return re.compile("".join(parts))
 
 
-EXPRESSIONS = [(kind, expression(pattern)) for kind, patterns in
-               [("first", FIRST), ("second", SECOND), ("middle", MIDDLE), ("last", LAST)] for pattern in patterns]
-GENDER = {**dict.fromkeys([*GIRLS, "she", "She", "her", "Her"], "girl"),
-          **dict.fromkeys([*BOYS, "he", "He", "his", "His"], "boy")}
-
-
 def match_sentence(sentence):
     """The kind of a sentence and the match of its pattern; (None, None) if no pattern fits."""
-    return next(((kind, match) for kind, regex in EXPRESSIONS if (match := regex.fullmatch(sentence))), (None, None))
+    return next(((kind, match) for kind, pattern in PATTERNS if (match := expression(pattern).fullmatch(sentence))),
+                (None, None))
 
 
 def acting(found):
