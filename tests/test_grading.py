@@ -19,7 +19,7 @@ from tests import lessons as L
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
-from tinytorch.grading import COPIED, DELETED, EDITED, handed_out, restore
+from tinytorch.grading import COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, failure, handed_out, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -264,6 +264,16 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     edited = next(text for text in texts if text.endswith("import json"))
     assert texts[texts.index(edited) + 1] + "\nimport json" == edited
     assert sorted(texts) == sorted([edited, *wanted])
+
+
+def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
+    """An assignment of the instructor's own. It also comes to an end."""
+    sources = ["print(1 + 1)", "import os\nos._exit(0)", "print(3)"]
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("Text"), *map(nbformat.v4.new_code_cell, sources)],
+                                  metadata=source().metadata)
+    LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
+    assert nb.cells[1].outputs[0].text == "2\n"
+    assert failure(nb.cells[3]).ename == NOT_REACHED
 
 
 def nbgrader(folder, *arguments):

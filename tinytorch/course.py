@@ -2,16 +2,18 @@
 
 # %% auto #0
 __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SETTINGS', 'README', 'DONE', 'REFERENCE', 'FACTS',
-           'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'CourseError', 'lessons', 'find_lesson',
+           'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused', 'lessons', 'find_lesson',
            'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
-           'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'Workspace', 'need', 'progress_bar',
-           'start', 'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes', 'status', 'own_command']
+           'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need', 'export_fault', 'Workspace',
+           'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes',
+           'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
 import hashlib
 import importlib
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -38,8 +40,8 @@ STUB_SAYS = "Write this exercise here."
 STUB = f'raise NotImplementedError("{STUB_SAYS}")'      # stands where a solution stood
 
 
-class CourseError(ValueError):
-    """Something the user can mend; the command prints it as one sentence."""
+class Refused(ValueError):
+    """Something the user can mend; the command prints it as one sentence and exits with code 2."""
 
 
 def lessons():
@@ -47,7 +49,7 @@ def lessons():
     for folder in PACKAGE / "_lessons", PACKAGE.parent / "modules" / "source":
         if folder.is_dir():
             return {path.stem: path for path in sorted(folder.glob("[0-8]*/*.ipynb")) if path.stem == path.parent.name}
-    raise CourseError("This installation of tinytorch lacks the notebooks of its lessons; install it again.")
+    raise Refused("This installation of tinytorch lacks the notebooks of its lessons; install it again.")
 
 
 def find_lesson(text):
@@ -57,7 +59,7 @@ def find_lesson(text):
         number, _, title = name.partition("_")
         if stem in (name, number, title) or stem.zfill(2) == number:
             return name
-    raise CourseError(f"There is no lesson '{text}'. The lessons are {', '.join(lessons())}.")
+    raise Refused(f"There is no lesson '{text}'. The lessons are {', '.join(lessons())}.")
 
 # %% ../modules/source/91_course/91_course.ipynb #888ab876
 def built_by():
@@ -315,6 +317,33 @@ def digest(path):
         pass                                    # no notebook; its bytes will do
     return hashlib.sha256(content).hexdigest()
 
+# %% ../modules/source/91_course/91_course.ipynb #d1c21453
+def need(module):
+    """A module that runs or exports notebooks; a sentence if what it needs is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise Refused(f"The course needs more packages ({error}). Install them: pip install \"tinytorch[course]\"")
+
+
+def export_fault(notebook, module, package):
+    """Export a notebook into a package; returns what keeps it from being exported, "" if nothing does."""
+    nb_export, built = need("nbdev.export").nb_export, file_of(module, package)
+    built.parent.mkdir(exist_ok=True)
+    (built.parent / "__init__.py").touch()
+    built.write_text(STUB, encoding="utf-8")                    # what stays where nothing can be exported
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nb_export(notebook, lib_path=package)
+        text = built.read_text(encoding="utf-8")
+        ast.parse(text)
+    except SyntaxError as error:                                # its line would be one of the module, which nobody has read
+        return f"{type(error).__name__}: {error.msg}"
+    except Exception as error:                                  # no notebook at all
+        return f"{type(error).__name__}: {error}"
+    return f"it lacks the cell with the line #| default_exp {module.partition('.')[2]}" if text == STUB else ""
+
 # %% ../modules/source/91_course/91_course.ipynb #b3eca7eb
 DONE, REFERENCE = "done", "reference solution"
 FACTS = {"digest": str, "passed": int, "checks": int, "exported": bool}        # what is remembered of a check
@@ -335,9 +364,9 @@ class Workspace:
 
     @classmethod
     def here(cls):
-        """The workspace that holds the working directory; CourseError if there is none."""
+        """The workspace that holds the working directory; Refused if there is none."""
         if (found := cls.find()) is None:
-            raise CourseError("This folder is no workspace. Go into yours, or make one: tinytorch course start DIR")
+            raise Refused("This folder is no workspace. Go into yours, or make one: tinytorch course start DIR")
         return found
 
     def notebook(self, lesson):
@@ -349,29 +378,12 @@ class Workspace:
         All are exported every time, which takes less than a second: so the package never holds anything else than what
         the notebooks say, whichever way they were changed.
         """
-        nb_export, broken = need("nbdev.export").nb_export, {}
         self.package.mkdir(exist_ok=True)
         init = INIT.format(version=tinytorch.__version__, reference=str(PACKAGE))
         (self.package / "__init__.py").write_text(init, encoding="utf-8")
-        for module, lesson in built_by().items():
-            if lesson < "90":
-                built = file_of(module, self.package)
-                built.parent.mkdir(exist_ok=True)
-                (built.parent / "__init__.py").touch()
-                built.write_text(STUB, encoding="utf-8")            # what stays where nothing can be exported
-                try:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        nb_export(self.notebook(lesson), lib_path=self.package)
-                    text = built.read_text(encoding="utf-8")
-                    ast.parse(text)
-                    if text == STUB:
-                        broken[lesson] = f"it lacks the cell with the line #| default_exp {module.partition('.')[2]}"
-                except SyntaxError as error:                        # its line would be one of the module, which nobody has read
-                    broken[lesson] = f"{type(error).__name__}: {error.msg}"
-                except Exception as error:                          # no notebook at all
-                    broken[lesson] = f"{type(error).__name__}: {error}"
-        return broken
+        found = {lesson: export_fault(self.notebook(lesson), module, self.package)
+                 for module, lesson in built_by().items() if lesson < "90"}
+        return {lesson: why for lesson, why in found.items() if why}
 
     def state(self, lesson):
         """How far a lesson is, in words."""
@@ -409,14 +421,6 @@ class Workspace:
 app = typer.Typer(no_args_is_help=True, help="Work through the lessons: a workspace, self-checks, solutions.")
 
 
-def need(module):
-    """A module that runs or exports notebooks; a sentence if what it needs is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise CourseError(f"The course needs more packages ({error}). Install them: pip install \"tinytorch[course]\"")
-
-
 @contextmanager
 def progress_bar(description):
     """A bar on standard error; gives a function (done, total) that moves it. Shows nothing where that is no terminal."""
@@ -434,8 +438,8 @@ def start(
 ):
     """Make a workspace: the lessons without their solutions, and a package that they export."""
     first = find_lesson(first)
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise CourseError(f"{folder} exists already and is not empty; nothing was changed. Choose another name.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} exists already and is no empty folder; nothing was changed. Choose another name.")
     notebooks = {}
     with progress_bar("Making the lessons") as progress:
         grading = need("tinytorch.grading")     # takes seconds
@@ -457,6 +461,29 @@ def start(
     print(f"    jupyter lab {first}.ipynb")
 
 # %% ../modules/source/91_course/91_course.ipynb #9983cd7d
+def earlier_lessons(workspace, lesson, table, broken):
+    """Sentences about earlier lessons that are not done. In the table, the reference takes the place of what cannot be imported.
+
+    broken: what the export of the workspace said.
+    """
+    plain = need("tinytorch.grading").plain
+    stand_ins = {name: f"cannot be exported ({plain(broken[name])})" if name in broken else "is not solved yet"
+                 for name in table.stand_ins.values()}
+    open_ones = []
+    for module, name in built_by().items():
+        if name < lesson and name not in stand_ins and workspace.state(name) not in (DONE, REFERENCE):
+            if fault := import_fault(module, table):
+                table.files[module] = file_of(module, PACKAGE)
+                stand_ins[name] = f"cannot be imported ({plain(fault)})"
+            else:
+                open_ones.append(name)
+    sentences = [f"{name} {why}; the reference stands in for it" for name, why in stand_ins.items()]
+    if open_ones:
+        sentences.append(f"{', '.join(open_ones)} {'are' if open_ones[1:] else 'is'} not done yet (see tinytorch course status); "
+                         "what fails here may come from there")
+    return sentences
+
+
 def faults_of_package(workspace, lesson, notebook, why, table, seconds, progress):
     """Sentences about what is wrong in the package with a lesson whose checks have all passed, with this table.
 
@@ -481,7 +508,7 @@ def check_lesson(workspace, lesson, seconds):
     """Run the checks of one lesson and print a line for each; returns whether it is done."""
     path = workspace.notebook(lesson)
     if not path.is_file():
-        raise CourseError(f"{path} is missing. Put the reference solution in its place: tinytorch course solve {lesson}")
+        raise Refused(f"{path} is missing. Put the reference solution in its place: tinytorch course solve {lesson}")
     with progress_bar(f"Checking {lesson}") as move:
 
         def progress(half):
@@ -493,32 +520,19 @@ def check_lesson(workspace, lesson, seconds):
             notebook = grading.read(path)
             restored = grading.restore(notebook, grading.handed_out(lesson))
         except Exception as error:
-            raise CourseError(f"{path} cannot be read as a notebook: {error}")
+            raise Refused(f"{path} cannot be read as a notebook: {grading.sentence(str(error))} Jupyter wants a file in UTF-8 without "
+                          f"a byte order mark. Take an earlier copy, or: tinytorch course solve {lesson} (it keeps this file, too).")
         checked = digest(path)
         broken = workspace.export()
         table = import_table(lesson, workspace.package)
-        stand_ins = {name: f"cannot be exported ({grading.plain(broken[name])})" if name in broken else "is not solved yet"
-                     for name in table.stand_ins.values()}
-        open_ones = []
-        for module, name in built_by().items():
-            if name < lesson and name not in stand_ins and workspace.state(name) not in (DONE, REFERENCE):
-                if fault := import_fault(module, table):
-                    table.files[module] = file_of(module, PACKAGE)
-                    stand_ins[name] = f"cannot be imported ({grading.plain(fault)})"
-                else:
-                    open_ones.append(name)
+        notices = earlier_lessons(workspace, lesson, table, broken)
+        notices += [f"the cell {name} {what}" for name, what in restored.items()]
         results, sentences = grading.check(lesson, notebook, restored, table, seconds, progress(0))
         passed = sum(result.state == "passed" for result in results)
         faults = []
         if passed == len(results):
             faults = faults_of_package(workspace, lesson, notebook, broken.get(lesson), table, seconds, progress(1))
-    for name, why in stand_ins.items():
-        print(f"Notice: {name} {why}; the reference stands in for it.")
-    if open_ones:
-        print(f"Notice: {', '.join(open_ones)} {'are' if open_ones[1:] else 'is'} not done yet (see tinytorch course status); "
-              "what fails here may come from there.")
-    sentences = [f"the cell {name} {what}" for name, what in restored.items()] + sentences
-    for text in sentences:
+    for text in notices + sentences:
         print(f"Notice: {grading.sentence(text)}")
     width = max(len(result.check) for result in results)
     for result in results:
@@ -538,7 +552,11 @@ def check(
     module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all if left out; those not begun are only named.")] = None,
     seconds: Annotated[int, typer.Option(help="How long one cell may run.", min=1)] = 30,
 ):
-    """Run a lesson's self-checks on your code in a fresh kernel."""
+    """Run a lesson's self-checks on your code in a fresh kernel.
+
+    The exit code is 0 if all lessons that were checked are done, 1 if one is not, 2 if one cannot be checked. Where nothing
+    is begun, nothing is checked, and it is 0.
+    """
     workspace = Workspace.here()
     chosen, untouched, code = [find_lesson(module)] if module else list(lessons()), [], 0
     if not module:
@@ -551,10 +569,9 @@ def check(
                 print(f"{lesson}: the reference solution")
             elif lesson in untouched:
                 print(f"{lesson}: not begun")
-                code = max(code, 1)
             elif not check_lesson(workspace, lesson, seconds):
                 code = max(code, 1)
-        except CourseError as error:
+        except Refused as error:
             if module:
                 raise
             print(f"{lesson}: {error}")
@@ -570,10 +587,10 @@ def solve(module: Annotated[str, typer.Argument(metavar="LESSON", help="06 or kv
     path = workspace.notebook(lesson)
     solution = lessons()[lesson]
     if digest(path) == digest(solution):
-        raise CourseError(f"{path.name} is the reference solution already.")
+        raise Refused(f"{path.name} is the reference solution already.")
     if path.is_file():
         # A name with a leading underscore, so that nbdev does not export it.
-        kept = next(name for i in range(1, 1000) if not (name := path.with_name(f"_{lesson}_mine_{i}.ipynb")).exists())
+        kept = next(name for i in itertools.count(1) if not (name := path.with_name(f"_{lesson}_mine_{i}.ipynb")).exists())
         path.rename(kept)
         print(f"Your notebook is kept as {kept.name}. To go on with it, give it the name {path.name} again.")
     path.write_bytes(solution.read_bytes())
@@ -637,4 +654,4 @@ def own_command(arguments):
     try:
         return importlib.import_module("tinytorch.cli")
     except (Exception, SystemExit) as error:
-        raise CourseError(f"Your package cannot be imported: {type(error).__name__}: {error}")
+        raise Refused(f"Your package cannot be imported: {type(error).__name__}: {error}")

@@ -4,9 +4,10 @@
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'BRING',
            'PROBE', 'read', 'text', 'marks', 'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'is_exported',
            'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release', 'handed_out', 'is_untouched',
-           'given_sources', 'is_given', 'without_hidden_tests', 'restore', 'RestoreCells', 'error_output', 'failure',
-           'Guard', 'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of',
-           'check', 'definitions', 'exported_cells', 'on_package', 'is_plain', 'unexportable', 'export_faults']
+           'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore', 'RestoreCells', 'error_output',
+           'failure', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute',
+           'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check', 'definitions',
+           'exported_cells', 'on_package', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -34,7 +35,7 @@ from nbgrader.preprocessors import Execute, NbGraderPreprocessor, SaveCells
 from traitlets import Bool, Integer, List, Unicode
 from traitlets.config import Config
 
-from .course import STUB, STUB_SAYS, CourseError, import_table, is_open, lessons, write_package
+from .course import STUB, STUB_SAYS, Refused, import_table, is_open, lessons, write_package
 
 # %% ../modules/source/93_grading/93_grading.ipynb #8baf9c54
 def read(path):
@@ -173,6 +174,27 @@ DELETED = "was deleted; the original stands in its place"
 MOVED = "stood at another place; it was run where the lesson has it"
 COPIED = "is in the notebook more than once; one of them counts, the others ran as plain cells"
 
+# %% ../modules/source/93_grading/93_grading.ipynb #d8648b1f
+def note(nb, ours, names):
+    """Put a note in front of each cell to which something happened; returns that, {name: what}.
+
+    ours: {id() of a cell of the lesson: its name and what happened}. Any other cell is a plain one from now on.
+    names: a list of the names of the lesson's cells; what else stands in the marks may be anything.
+    """
+    happened, cells = {}, []
+    for cell in nb.cells:
+        name, what = ours.get(id(cell), (marks(cell).get("grade_id"), None))
+        if id(cell) not in ours:
+            cell.metadata.pop("nbgrader", None)
+            what = COPIED if name in names else None
+        if what:
+            happened[name] = what
+            label = f"`{name}`" if name in names else name
+            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell {label} {what}."))
+        cells.append(cell)
+    nb.cells = cells
+    return happened
+
 # %% ../modules/source/93_grading/93_grading.ipynb #9d8c9051
 def restore(nb, original):
     """Put the cells of `original` in order in `nb`. Returns what had happened: {name: CHANGED, EDITED, DELETED, MOVED or COPIED}.
@@ -184,7 +206,6 @@ def restore(nb, original):
     """
     for cell in nb.cells:
         cell.source = cell.source.replace("\r\n", "\n")               # as some programs on Windows write it
-    names = {marks(cell)["grade_id"] for cell in original.cells if marks(cell)}
     last = max(index for index, cell in enumerate(original.cells) if is_check(cell))
     ours, place = {}, 0         # {id() of a cell of the lesson: its name and what happened}; behind the cells that are in order
 
@@ -220,19 +241,7 @@ def restore(nb, original):
         nb.cells.insert(at, fresh)
         ours[id(fresh)] = name or title(cell), what
         place = max(place, at + 1) if plain else at + 1
-    happened, cells = {}, []
-    for cell in nb.cells:
-        name, what = ours.get(id(cell), (marks(cell).get("grade_id"), None))
-        if id(cell) not in ours:
-            cell.metadata.pop("nbgrader", None)
-            what = COPIED if name in list(names) else None              # in a plain cell it may be anything
-        if what:
-            happened[name] = what
-            label = f"`{name}`" if name in list(names) else name
-            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell {label} {what}."))
-        cells.append(cell)
-    nb.cells = cells
-    return happened
+    return note(nb, ours, [marks(cell)["grade_id"] for cell in original.cells if marks(cell)])
 
 # %% ../modules/source/93_grading/93_grading.ipynb #b9621ce9
 class RestoreCells(NbGraderPreprocessor):
@@ -257,40 +266,38 @@ def failure(cell):
     return next((output for output in reversed(cell.get("outputs", [])) if output.output_type == "error"), None)
 
 # %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
-class Guard:
-    """Lives in the student's kernel, and keeps there what a lesson gives, so that its checks find it as it was.
+class Originals:
+    """What checks rely on, as it was: functions of Python and NumPy, and what the lesson's own cells have defined.
 
-    shell: the kernel's IPython shell. given: the sources of the given cells.
-    names: {source: the names that it may define} of these, and of the exercises and other exported cells.
+    space: the kernel's names. own: the names that cells of the lesson may define.
     """
 
-    def __init__(self, shell, given, names):
+    def __init__(self, space, own):
         import importlib                        # only the text of this class comes into the kernel
         import types
 
-        self.shell, self.space, self.given, self.names = shell, shell.user_ns, given, names
-        self.kept, self.before = {}, {}                     # by names: what to put back, and what was there before a cell
-        self.replaced, self.meanwhile = set(), set()        # names: found behind a student's cell, and while a given one ran
+        self.space, self.kept = space, {}                   # {name: what to put back of it}
         self.kinds = type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType
         self.code, self.library = ("__code__", "__defaults__", "__kwdefaults__"), []
         for module in map(importlib.import_module, ("builtins", "math", "numpy", "numpy.linalg", "numpy.random", "numpy.testing")):
             for name, value in vars(module).items():        # but for four that the kernel itself changes
                 if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
                     self.library += self.parts(f"{module.__name__}.{name}", vars(module), name, value)
-        own = set().union(*names.values(), self.space)                          # the kernel has an `open` of its own
+        own = own | space.keys()                            # the kernel has an `open` of its own
         self.builtins = {name: value for label, _, name, value in self.library if label == f"builtins.{name}" and name not in own}
-        shell.ask_exit = self.stay
-        shell.events.register("pre_run_cell", self.enter)
-        shell.events.register("post_run_cell", self.leave)
-
-    def stay(self):
-        raise RuntimeError("exit() and quit() end the kernel, and nothing behind them runs. Take the call out.")
 
     def parts(self, label, space, name, value):
         """What to put back of a value: itself, and the code of a function. Tuples (label, dict or function, key, value)."""
         function = getattr(value, "__wrapped__", value)     # behind a decorator, as in most of NumPy
         code = self.code if isinstance(function, self.kinds[1]) else ()
         return [(label, space, name, value), *((label, function, key, getattr(function, key)) for key in code)]
+
+    def keep(self, name):
+        """From now on a name of the lesson means what it means now, if that is a function, a class, a module or a constant."""
+        value = self.space.get(name)
+        self.kept.pop(name, None)
+        if isinstance(value, self.kinds) or name.isupper():
+            self.kept[name] = self.parts(name, self.space, name, value)
 
     def put_back(self, everything):
         """Put back what was replaced in libraries, or everything; returns its names. Python's own functions come first."""
@@ -308,40 +315,141 @@ class Guard:
             del self.space[name]
         return found | hidden
 
+# %% ../modules/source/93_grading/93_grading.ipynb #b918d520
+class Guard:
+    """Lives in the student's kernel, and keeps there what a lesson gives, so that its checks find it as it was.
+
+    shell: the kernel's IPython shell. given: the sources of the given cells.
+    names: {source: the names that it may define} of these, and of the exercises and other exported cells.
+    """
+
+    def __init__(self, shell, given, names):
+        self.shell, self.given, self.names = shell, given, names
+        self.originals = Originals(shell.user_ns, set().union(*names.values()))
+        self.before = {}                                    # what the names of a cell meant before it
+        self.replaced, self.meanwhile = set(), set()        # names: found behind a student's cell, and while a given one ran
+        shell.ask_exit = self.stay
+        shell.events.register("pre_run_cell", self.enter)
+        shell.events.register("post_run_cell", self.leave)
+
+    def stay(self):
+        raise RuntimeError("exit() and quit() end the kernel, and nothing behind them runs. Take the call out.")
+
     def enter(self, info):
         if info.raw_cell in self.given:
-            self.replaced |= self.put_back(True)
-        self.before = {name: self.space.get(name) for name in self.names.get(info.raw_cell, ())}
+            self.replaced |= self.originals.put_back(True)
+        self.before = {name: self.shell.user_ns.get(name) for name in self.names.get(info.raw_cell, ())}
 
     def leave(self, result):
         source = result.info.raw_cell
         for changes in (self.shell.ast_transformers, self.shell.input_transformers_post):
             changes.clear()                                 # nothing rewrites the code of a later cell, such as its asserts
-        found = self.put_back(False)                        # at once, because IPython itself needs them
+        found = self.originals.put_back(False)              # at once, because IPython itself needs them
         for name in self.names.get(source, ()):
-            value = self.space.get(name)
-            if value is not self.before.get(name):
-                self.kept.pop(name, None)
-                if isinstance(value, self.kinds) or name.isupper():         # a constant
-                    self.kept[name] = self.parts(name, self.space, name, value)
+            if self.shell.user_ns.get(name) is not self.before.get(name):
+                self.originals.keep(name)
         if source in self.given:
-            self.meanwhile = found | self.put_back(True)
+            self.meanwhile = found | self.originals.put_back(True)
         else:
             self.replaced |= found
 
     def report(self):
         return sorted(self.meanwhile), sorted(self.replaced)
 
-# %% ../modules/source/93_grading/93_grading.ipynb #b918d520
-class LessonExecute(Execute):
-    """Runs a lesson's notebook so that its checks look at the student's own code, and always comes to an end."""
+# %% ../modules/source/93_grading/93_grading.ipynb #a7867d57
+class LimitedExecute(Execute):
+    """Runs a notebook and always comes to an end, whatever its cells do."""
 
     lesson_timeout = Integer(300, help="Seconds for one whole notebook.").tag(config=True)
     largest_output = Integer(100_000, help="How many printed characters of a cell are kept.").tag(config=True)
     largest_message = Integer(10_000, help="How many characters of an error's message are kept.").tag(config=True)
     raise_on_iopub_timeout = Bool(False).tag(config=True)
-    skip_cells_with_tag = Unicode(" ").tag(config=True)                 # no cell may ask not to be run
     extra_arguments = List(QUIET).tag(config=True)
+
+    def preprocess(self, nb, resources):
+        self.lost = None                        # why no more cells can run
+        self.deadline = time.monotonic() + self.lesson_timeout
+        self.shutdown_kernel = "immediate"      # it has nothing to save, and it may be in a loop
+        self.timeout_func = self.seconds_for
+        return super().preprocess(nb, resources)
+
+    def seconds_for(self, cell):
+        """How long a cell may run: its own limit, or what is left for the notebook."""
+        left = max(1, round(self.deadline - time.monotonic()))
+        return min(self.timeout or left, left)
+
+    def preprocess_cell(self, cell, resources, index):
+        """Run one cell; whatever happens is in its outputs afterwards."""
+        if cell.cell_type != "code":
+            return cell, resources
+        if self.lost is None and time.monotonic() > self.deadline:
+            self.lost = f"the notebook has used up its {self.lesson_timeout} seconds"
+        if self.lost is not None:
+            cell.outputs = [error_output(NOT_REACHED, self.lost)]
+            return cell, resources
+        self.printed = 0
+        try:
+            super().preprocess_cell(cell, resources, index)
+        except DeadKernelError:
+            self.lost = f"the kernel died in the cell {title(cell)}"
+            cell.outputs.append(error_output(KERNEL_DIED, "the kernel died here: it was ended, or memory ran out"))
+        except CellTimeoutError as error:
+            self.lost = f"the kernel stopped answering in the cell {title(cell)}"
+            cell.outputs.append(error_output(TIMED_OUT, str(error)))
+        if self.lost is None and failure(cell) and failure(cell).ename == TIMED_OUT and not self.reply_to(self.kc.kernel_info(), 5):
+            self.lost = f"the cell {title(cell)} ran too long and could not be interrupted"
+        return cell, resources
+
+    def reply_to(self, message, seconds):
+        """What the kernel replies to a message, given its id; None if it does not in time."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                reply = run_sync(self.kc.shell_channel.get_msg)(timeout=left)
+            except Empty:
+                break
+            if reply["parent_header"].get("msg_id") == message:
+                return reply["content"]
+        return None
+
+    def process_message(self, msg, cell, cell_index):
+        if msg["msg_type"] == "stream":
+            self.printed += len(msg["content"]["text"])
+            if self.printed > self.largest_output:
+                return None
+        if msg["msg_type"] == "error":
+            content = msg["content"]
+            content["evalue"] = content["evalue"][:self.largest_message]
+            content["traceback"] = [line[:self.largest_message] for line in content["traceback"]]
+        return super().process_message(msg, cell, cell_index)
+
+# %% ../modules/source/93_grading/93_grading.ipynb #42109926
+def kernel_environment(folder):
+    """The environment of a kernel that works in a folder, whose package comes before any other, in processes that it starts too."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONOPTIMIZE", "PYTHONSTARTUP")}
+    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")])),
+            "IPYTHONDIR": os.path.join(folder, "ipython")}            # the user's own settings and start-up files stay out
+
+
+def guarded(nb, lesson):
+    """The sources of the given cells of a notebook, and {source: names that it may define} of all cells that a Guard looks at.
+
+    What the lesson gives cannot be redefined by a cell of the student.
+    """
+    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    names = {cell.source: defined(cell.source) for cell in code if is_given(cell, lesson)}
+    given = set(names)
+    exercises = set().union(*(defined(cell.source) for cell in handed_out(lesson).cells if is_exercise(cell)))
+    fixed = set().union(*names.values()) - exercises
+    names.update((cell.source, defined(cell.source) - fixed) for cell in code
+                 if cell.source not in given and (is_exercise(cell) or is_exported(cell)))
+    return given, names
+
+# %% ../modules/source/93_grading/93_grading.ipynb #63361710
+class LessonExecute(LimitedExecute):
+    """Runs a lesson's notebook so that its checks look at the student's own code."""
+
+    skip_cells_with_tag = Unicode(" ").tag(config=True)                 # no cell may ask not to be run
     table = None                                # an ImportTable; None: earlier lessons come from the reference
 
     def progress(self, done, total):
@@ -350,13 +458,9 @@ class LessonExecute(Execute):
     def preprocess(self, nb, resources):
         lesson = resources["nbgrader"]["notebook"]
         if lesson not in lessons():
-            return super().preprocess(nb, resources)
+            return LimitedExecute(parent=self.parent).preprocess(nb, resources)
         self.last = max((index for index, cell in enumerate(nb.cells) if is_check(cell)), default=-1)
-        self.lost = None                        # why no more cells can run
         self.replaced = []                      # what of the lesson's or of NumPy's the notebook gave another meaning
-        self.deadline = time.monotonic() + self.lesson_timeout
-        self.shutdown_kernel = "immediate"      # it has nothing to save, and it may be in a loop
-        self.timeout_func = self.seconds_for
         metadata = resources.setdefault("metadata", {})
         path = metadata.get("path")
         try:
@@ -371,38 +475,18 @@ class LessonExecute(Execute):
 
     @contextmanager
     def setup_kernel(self, **options):
-        """A kernel with a guard. The folder's package comes before any other, in processes that the kernel starts too."""
-        lesson, search = self.resources["nbgrader"]["notebook"], self.resources["metadata"]["path"]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, [search, os.environ.get("PYTHONPATH")])),
-               "IPYTHONDIR": os.path.join(search, "ipython")}         # the user's own settings and start-up files stay out
-        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONOPTIMIZE", "PYTHONSTARTUP")}
+        """A kernel with a guard."""
+        environment = kernel_environment(self.resources["metadata"]["path"])
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}        # of the process; cells print by messages
-        with super().setup_kernel(env={**environment, **own}, **quiet, **options):
+        with super().setup_kernel(env=environment, **quiet, **options):
             if self.ask("", "__debug__") is False:
-                raise CourseError("The kernel python3 starts Python with -O, which leaves out every assert, and with them all checks. "
-                                  "Look at it: jupyter kernelspec list")
-            code = [cell for cell in self.nb.cells if cell.cell_type == "code"]
-            names = {cell.source: defined(cell.source) for cell in code if is_given(cell, lesson)}
-            given = set(names)
-            exercises = set().union(*(defined(cell.source) for cell in handed_out(lesson).cells if is_exercise(cell)))
-            fixed = set().union(*names.values()) - exercises                        # a cell of the student cannot redefine these
-            names.update((cell.source, defined(cell.source) - fixed) for cell in code
-                         if cell.source not in given and (is_exercise(cell) or is_exported(cell)))
-            start = f"{inspect.getsource(Guard)}\nshell.course_guard = Guard(shell, {given!r}, {names!r})"
+                raise Refused("The kernel python3 starts Python with -O, which leaves out every assert, and with them all checks. "
+                              "Look at it: jupyter kernelspec list")
+            given, names = guarded(self.nb, self.resources["nbgrader"]["notebook"])
+            start = (f"{inspect.getsource(Originals)}\n{inspect.getsource(Guard)}\n"
+                     f"shell.course_guard = Guard(shell, {given!r}, {names!r})")
             self.ask(f"exec({start!r}, {{'shell': get_ipython()}})", "None")
             yield
-
-    def reply_to(self, message, seconds):
-        """What the kernel replies to a message, given its id; None if it does not in time."""
-        deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            try:
-                reply = run_sync(self.kc.shell_channel.get_msg)(timeout=left)
-            except Empty:
-                break
-            if reply["parent_header"].get("msg_id") == message:
-                return reply["content"]
-        return None
 
     def ask(self, code, expression):
         """Run code in the kernel, unseen by the notebook; the value of an expression then. None if that fails."""
@@ -410,16 +494,11 @@ class LessonExecute(Execute):
         found = reply.get("user_expressions", {}).get("it", {})
         return ast.literal_eval(found["data"]["text/plain"]) if found.get("status") == "ok" else None
 
-    def seconds_for(self, cell):
-        """How long a cell may run: its own limit, or what is left for the notebook."""
-        left = max(1, round(self.deadline - time.monotonic()))
-        return min(self.timeout or left, left)
-
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
             cell.outputs = []
             if index <= self.last and (is_check(cell) or not is_measuring(cell)):
-                self.run(cell, resources, index)
+                super().preprocess_cell(cell, resources, index)
             if is_check(cell):
                 self.look_after(cell)
                 for output in cell.outputs:
@@ -434,36 +513,6 @@ class LessonExecute(Execute):
             meanwhile, self.replaced = self.ask("", "get_ipython().course_guard.report()") or (["get_ipython"], self.replaced)
             if meanwhile and not failure(check):
                 check.outputs.append(error_output("AssertionError", f"While the check ran, {', '.join(meanwhile)} was replaced."))
-
-    def run(self, cell, resources, index):
-        """Run one cell; whatever happens is in its outputs afterwards."""
-        if self.lost is None and time.monotonic() > self.deadline:
-            self.lost = f"the notebook has used up its {self.lesson_timeout} seconds"
-        if self.lost is not None:
-            cell.outputs = [error_output(NOT_REACHED, self.lost)]
-            return
-        self.printed = 0
-        try:
-            super().preprocess_cell(cell, resources, index)
-        except DeadKernelError:
-            self.lost = f"the kernel died in the cell {title(cell)}"
-            cell.outputs.append(error_output(KERNEL_DIED, "the kernel died here: it was ended, or memory ran out"))
-        except CellTimeoutError as error:
-            self.lost = f"the kernel stopped answering in the cell {title(cell)}"
-            cell.outputs.append(error_output(TIMED_OUT, str(error)))
-        if self.lost is None and failure(cell) and failure(cell).ename == TIMED_OUT and not self.reply_to(self.kc.kernel_info(), 5):
-            self.lost = f"the cell {title(cell)} ran too long and could not be interrupted"
-
-    def process_message(self, msg, cell, cell_index):
-        if msg["msg_type"] == "stream":
-            self.printed += len(msg["content"]["text"])
-            if self.printed > self.largest_output:
-                return None
-        if msg["msg_type"] == "error":
-            content = msg["content"]
-            content["evalue"] = content["evalue"][:self.largest_message]
-            content["traceback"] = [line[:self.largest_message] for line in content["traceback"]]
-        return super().process_message(msg, cell, cell_index)
 
 # %% ../modules/source/93_grading/93_grading.ipynb #3c9ed3be
 @dataclass
@@ -563,12 +612,12 @@ def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None
     try:
         runner.preprocess(nb, {"nbgrader": {"notebook": lesson}})
     except Exception as error:
-        raise CourseError(f"The checks of {lesson} could not be run: {error}")
+        raise Refused(f"The checks of {lesson} could not be run: {error}")
     for cell in nb.cells:
         wrong = failure(cell)
         imports = is_given(cell, lesson) and re.search("^(import|from) ", cell.source, flags=re.MULTILINE)
         if imports and wrong and wrong.ename == "ModuleNotFoundError" and "'tinytorch" not in wrong.evalue:
-            raise CourseError(f"{lesson} could not be run, because a package that it needs is not installed "
+            raise Refused(f"{lesson} could not be run, because a package that it needs is not installed "
                               f"({plain(wrong.evalue)}). Install it: pip install \"tinytorch[course]\"")
     sentences = troubles(nb, lesson)
     if runner.replaced:
@@ -628,20 +677,17 @@ def on_package(lesson, module):
     return nb
 
 # %% ../modules/source/93_grading/93_grading.ipynb #83405af8
-def is_plain(source):
-    """Whether code is Python without magics."""
-    try:
-        return ast.parse(source) is not None
-    except (SyntaxError, ValueError):
-        return False
-
-
 def unexportable(nb):
     """Sentences about the cells because of which no module can be made of a notebook."""
-    return [f"The cell {title(cell)} cannot be exported: {error}." if (error := syntax_error(cell)) else
-            f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
-            "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson."
-            for cell in filter(is_exported, nb.cells) if not is_plain(cell.source)]
+    found = []
+    for cell in filter(is_exported, nb.cells):
+        try:
+            ast.parse(cell.source)
+        except (SyntaxError, ValueError):
+            found.append(f"The cell {title(cell)} cannot be exported: {error}." if (error := syntax_error(cell)) else
+                         f"The cell {title(cell)} runs in Jupyter, but it is no plain Python, so it cannot be exported. "
+                         "Take out what begins with % or !, or the line #| export of a cell that is no part of the lesson.")
+    return found
 
 
 def export_faults(lesson, nb, built, module, table, seconds, progress):
