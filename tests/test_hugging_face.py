@@ -1,0 +1,343 @@
+"""Folders as Hugging Face's transformers writes them: read and written, against transformers itself and against slow translations."""
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.hugging_face import llama, llama_arrays
+from tinytorch.core.tensor import no_grad
+from tinytorch.generation.generate import generate
+from tinytorch.models.hugging_face import (
+    gguf_name, hugging_face_name, pairs_adjacent, pairs_half_split, read_folder_config, save_folder,
+)
+from tinytorch.models.pretrained import dequantize, expected_tensors, from_pretrained
+from tinytorch.models.transformer import Transformer, TransformerConfig
+from tinytorch.training.data import ByteTokenizer
+
+tokenizers = pytest.importorskip("tokenizers", reason="the extra pretrained is not installed")
+pytest.importorskip("gguf", reason="the extra pretrained is not installed")
+pytest.importorskip("jinja2", reason="the extra pretrained is not installed")
+from safetensors import safe_open  # noqa: E402 - it stands with the packages that may be missing
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+IDS = [5, 100, 7, 250, 31, 64]
+TEXTS = ["the thing, the 12 others", " a  b\t\n\nthe<|end|>the", "é 日本語 \N{GRINNING FACE} it's <|end|", ""]
+CONFIGS = {"GQA, tied": {}, "MQA, own head": {"num_kv_heads": 1, "tie_embeddings": False},
+           "MHA, wide heads": {"num_kv_heads": 4, "head_dim": 10, "rope_base": 500.0, "norm_eps": 1e-3}}
+
+
+def small(**changes):
+    config = {"vocab_size": 300, "embed_dim": 24, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "intermediate_dim": 40,
+              "max_seq_len": 64, **changes}
+    model = Transformer(TransformerConfig(**config), seed=3)
+    rng = np.random.default_rng(4)
+    for parameter in model.parameters():                # norms that are not 1, and logits that vary
+        parameter.data[...] = rng.normal(1 if parameter.ndim == 1 else 0, 0.2, parameter.shape)
+    return model
+
+
+def logits(model, ids=IDS):
+    with no_grad():
+        return model([ids]).data[0]
+
+
+def write_tokenizer(folder):
+    """A byte-level BPE tokenizer of 262 tokens, by the package tokenizers."""
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    merges = [("t", "h"), ("th", "e"), ("Ġ", "the"), ("e", "r")]
+    bpe = tokenizers.Tokenizer(tokenizers.models.BPE({text: i for i, text in enumerate([*letters, "th", "the", "Ġthe", "er"])}, merges))
+    bpe.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([
+        tokenizers.pre_tokenizers.Digits(individual_digits=True), tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    bpe.decoder = tokenizers.decoders.ByteLevel()
+    bpe.add_special_tokens(["<|end|>", "<|start|>"])
+    bpe.save(str(folder / "tokenizer.json"))
+    change(folder / "tokenizer_config.json", eos_token="<|end|>", bos_token={"content": "<|start|>", "__type": "AddedToken"},
+           chat_template="{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}")
+    return bpe
+
+
+def change(path, remove=(), **settings):
+    """Alter a JSON file."""
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    path.write_text(json.dumps({key: value for key, value in (before | settings).items() if key not in remove}), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A small model with a tokenizer."""
+    save_folder(tmp_path / "model", small())
+    write_tokenizer(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def refused(folder):
+    with pytest.raises(ValueError) as caught:
+        from_pretrained(folder)
+    text = str(caught.value)
+    assert text.startswith(f"{folder} cannot be loaded: ") and text.endswith(".") and "\n" not in text
+    return text
+
+
+# ---- against a slow translation, and there and back
+
+def test_names_are_translated_both_ways():
+    config = small(tie_embeddings=False).config
+    names = [name for name, _ in expected_tensors(config)]
+    assert [gguf_name(hugging_face_name(name)) for name in names] == names
+    assert {hugging_face_name(name) for name in names} == set(llama_arrays(config, small(tie_embeddings=False).state_dict()))
+    for unknown in ("model.layers.0.self_attn.q_proj.bias", "model.layers.x.input_layernorm.weight", "input_layernorm.weight",
+                    "model.layers.0.lm_head.weight", "visual.weight"):
+        assert gguf_name(unknown) == unknown
+
+
+def test_pairs():
+    rows = np.arange(12)[:, None]
+    assert pairs_adjacent(rows, 6)[:, 0].tolist() == [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]
+    assert np.array_equal(pairs_half_split(pairs_adjacent(rows, 6), 6), rows)
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_a_folder_holds_the_translated_weights_and_gives_them_back(changes, tmp_path):
+    model = small(**changes)
+    save_folder(tmp_path / "new" / "model", model)
+    arrays = load_file(tmp_path / "new" / "model" / "model.safetensors")
+    expected = llama_arrays(model.config, model.state_dict())
+    assert set(arrays) == set(expected)
+    for name, array in arrays.items():
+        assert array.dtype == np.float32 and np.array_equal(array, expected[name]), name
+    write_tokenizer(tmp_path / "new" / "model")
+    again, _ = from_pretrained(tmp_path / "new" / "model")
+    assert again.config == model.config
+    for (name, array), other in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
+        assert np.array_equal(array, other), name
+    assert np.array_equal(logits(model), logits(again)) and np.ptp(logits(again).argmax(axis=1)) > 0
+
+
+def test_the_tokenizer_is_the_librarys(folder):
+    _, ours = from_pretrained(folder)
+    theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in TEXTS:
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        assert ours.encode(text) == ids
+        assert ours.decode(ids) == theirs.decode(ids, skip_special_tokens=False) == text
+    assert (ours.eos_id, ours.bos_id) == (260, 261)
+    assert ours.decode([299]) == "[PAD299]"                             # a row of the model that no token has
+    assert ours.chat([{"role": "user", "content": "hi"}]) == "<|start|>hi<|end|>"
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}!", encoding="utf-8")
+    assert from_pretrained(folder)[1].chat([{"role": "user", "content": "hi"}]) == "hi!"
+    (folder / "tokenizer_config.json").unlink()
+    assert from_pretrained(folder)[1].eos_id is None
+
+
+def test_the_shipped_model_goes_out_and_comes_back(tmp_path):
+    model, tokenizer = from_pretrained("tiny")
+    save_folder(tmp_path, model, tokenizer)
+    again, other = from_pretrained(tmp_path)
+    for text in ["<eos>One day", "é\x00 27+45=<eos>\n", ""]:
+        assert other.encode(text) == tokenizer.encode(text)
+    everything = list(range(257))
+    assert other.decode(everything) == tokenizer.decode(everything) and other.eos_id == tokenizer.eos_id
+    prompt = tokenizer.encode("27+45=")
+    assert tokenizer.decode(generate(again, prompt, 2)) == "27+45=72"
+
+
+# ---- how the weights are stored
+
+def bfloat16(array):
+    """The upper halves of float32 numbers, as safetensors stores them."""
+    return (np.ascontiguousarray(array).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def test_bfloat16_is_the_upper_half_of_a_float32():
+    numbers = np.array([0.0, -0.0, 1.0, -2.5, 3e38, 1e-40, np.inf], np.float32)
+    found = dequantize(bfloat16(numbers).view(np.uint8).reshape(-1, 2), "BF16")
+    assert found.dtype == np.float32 and found.shape == (7, 1)
+    assert np.array_equal(found[:, 0].view(np.uint32), numbers.view(np.uint32) & 0xFFFF0000)
+
+
+def write_raw(path, arrays):
+    """A .safetensors file of {name: (type, array)}, byte by byte."""
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for name, (kind, array) in arrays.items():
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [len(data), len(data) + array.nbytes]}
+        data += array.tobytes()
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+@pytest.mark.parametrize("kind, convert", [("F16", lambda a: a.astype(np.float16)), ("BF16", bfloat16)])
+def test_narrow_weights_in_several_files(kind, convert, folder):
+    whole = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    files = {name: f"model-{i % 3}.safetensors" for i, name in enumerate(whole)}
+    for file in set(files.values()):
+        write_raw(folder / file, {name: (kind, convert(whole[name])) for name in whole if files[name] == file})
+    change(folder / "model.safetensors.index.json", weight_map=files)
+    calls = []
+    model, _ = from_pretrained(folder, progress=lambda done, total: calls.append((done, total)))
+    exact = small()
+    for (name, array), full in zip(model.state_dict().items(), exact.state_dict().values(), strict=True):
+        assert array.dtype == np.float32 and np.allclose(array, full, rtol=2**-7, atol=0) and not np.array_equal(array, full), name
+    sizes = [2 * array.size for array in exact.state_dict().values()]
+    assert calls[-1] == (sum(sizes), sum(sizes)) and len(calls) == len(whole)
+
+
+def test_what_old_files_hold_besides(folder):
+    arrays = load_file(folder / "model.safetensors")
+    arrays["lm_head.weight"] = np.ones_like(arrays["model.embed_tokens.weight"])                # tied, so nobody looks at it
+    arrays["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
+    save_file(arrays, folder / "model.safetensors")
+    assert np.array_equal(logits(from_pretrained(folder)[0]), logits(small()))
+
+
+# ---- settings
+
+def test_settings_have_the_defaults_of_transformers(folder):
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    for key in ("num_key_value_heads", "head_dim", "rope_theta", "rms_norm_eps", "tie_word_embeddings", "hidden_act"):
+        del settings[key]
+    config = read_folder_config(settings)
+    assert (config.num_kv_heads, config.head_dim, config.rope_base, config.norm_eps, config.tie_embeddings) == (4, 6, 1e4, 1e-6, False)
+    assert read_folder_config({**settings, "head_dim": None, "rope_scaling": None, "mlp_bias": None}) == config
+    for rope in ({"rope_theta": 7.0}, {"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}):
+        assert read_folder_config(settings | rope).rope_base == 7.0
+
+
+@pytest.mark.parametrize("settings, says", [
+    ({"model_type": "mistral"}, "model_type is 'mistral', but only models where it is 'llama'"),
+    ({"model_type": None}, "model_type is 'None'"),
+    ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    ({"attention_bias": True}, "attention_bias is 'True'"),
+    ({"quantization_config": {"bits": 4}}, "quantization_config is"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rotary embedding is of the type 'llama3'"),
+    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rotary embedding is of the type 'linear'"),
+    ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "only a part of each head"),
+    ({"rope_scaling": "linear"}, "rope_scaling must be a table"),
+    ({"max_position_embeddings": 10**9}, "more than 131072 is not supported"),
+    ({"hidden_size": "24"}, "hidden_size must be a positive number"),
+    ({"num_key_value_heads": 3}, "num_heads is 4, but it must be a multiple of num_kv_heads"),
+    ({"tie_word_embeddings": "yes"}, "tie_embeddings is 'yes'"),
+    ({"num_hidden_layers": 3}, "tensor model.layers.2"),
+    ({"vocab_size": 301}, "tensor model.embed_tokens.weight must have shape (301, 24)"),
+    ({"vocab_size": 261}, "tensor model.embed_tokens.weight must have shape (261, 24)"),
+    ({"num_hidden_layers": 1}, "has tensors that this architecture does not use: model.layers.1"),
+    ({"tie_word_embeddings": False}, "tensor lm_head.weight is missing"),
+])
+def test_other_models_are_refused(settings, says, folder):
+    change(folder / "config.json", **settings)
+    assert says in refused(folder)
+
+
+def test_a_missing_setting_is_named(folder):
+    change(folder / "config.json", remove=["intermediate_size"])
+    assert "does not say intermediate_size" in refused(folder)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors.index.json"])
+def test_damaged_settings_are_refused(name, data, folder):
+    (folder / name).write_bytes(data)
+    assert f"{name} is damaged" in refused(folder)
+
+
+# ---- files
+
+def test_missing_files_are_named(folder):
+    for name, says in (("tokenizer.json", "has no tokenizer.json"), ("model.safetensors", "pytorch_model.bin, are not read")):
+        (folder / name).rename(folder / "away")
+        assert says in refused(folder)
+        (folder / "away").rename(folder / name)
+    change(folder / "model.safetensors.index.json", weight_map={"a": "model.safetensors", "b": "other.safetensors"})
+    assert "other.safetensors is missing" in refused(folder)
+    change(folder / "model.safetensors.index.json", weight_map={"a": "../model.safetensors"})
+    assert "weight_map must name a file of this folder" in refused(folder)
+    with pytest.raises(ValueError, match="is a folder without a file config.json"):
+        from_pretrained(folder.parent)
+
+
+@pytest.mark.parametrize("cut", [0, 7, 8, 40, 2000, -1])
+def test_cut_weights_are_refused(cut, folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:cut])
+    assert "model.safetensors is missing, damaged or cut off" in refused(folder)
+
+
+def test_weights_that_cannot_be_read_are_refused(folder):
+    arrays = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.k_proj.weight"
+    for array, says in ((arrays[name].astype(np.int8), "type I8, but only F32, F16, BF16"), (arrays[name].astype(np.float64), "type F64"),
+                        (arrays[name] * np.nan, f"{name} holds weights that are not numbers"),
+                        (arrays[name].T.copy(), f"tensor {name} must have shape (12, 24)")):
+        save_file({**arrays, name: array}, folder / "model.safetensors")
+        assert says in refused(folder)
+    save_file({**arrays, "model.layers.1.self_attn.q_proj.bias": np.zeros(24, np.float32)}, folder / "model.safetensors")
+    assert "does not use: model.layers.1.self_attn.q_proj.bias" in refused(folder)
+
+
+@pytest.mark.parametrize("alter, says", [
+    (lambda said: said.update(normalizer={"type": "NFC"}), "only plain byte-level BPE"),
+    (lambda said: said.update(decoder=None), "decoded by None"),
+    (lambda said: said.update(pre_tokenizer=None), "only plain byte-level BPE"),
+    (lambda said: said["model"].update(byte_fallback=True), "only plain byte-level BPE"),
+    (lambda said: said["model"].update(ignore_merges=True), "only plain byte-level BPE"),
+    (lambda said: said.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}), "(WordLevel, decoded"),
+    (lambda said: said["added_tokens"][0].update(lstrip=True), "depend on the spaces beside them"),
+    (lambda said: said["added_tokens"][0].update(id=-1), "is damaged"),
+    (lambda said: said.update(model=7), "is damaged"),
+    (lambda said: said["model"]["vocab"].update(far=300), "has a token 300, but the model knows only 300"),
+])
+def test_other_tokenizers_are_refused(alter, says, folder):
+    said = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    alter(said)
+    (folder / "tokenizer.json").write_text(json.dumps(said), encoding="utf-8")
+    assert says in refused(folder)
+
+
+def test_writing_refuses_what_it_cannot_do(folder, tmp_path):
+    before = (folder / "model.safetensors").read_bytes()
+    with pytest.raises(FileExistsError, match="holds a model already"):
+        save_folder(folder, small(num_layers=1))
+    assert (folder / "model.safetensors").read_bytes() == before
+    with pytest.raises(TypeError, match="writes a ByteTokenizer only"):
+        save_folder(tmp_path / "other", small(), from_pretrained(folder)[1])
+    assert not (tmp_path / "other").exists()
+
+
+# ---- against transformers
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+def test_transformers_reads_what_we_write(changes, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    model = small(**changes)
+    save_folder(tmp_path, model, ByteTokenizer())
+    peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert isinstance(peer, transformers.LlamaForCausalLM)
+    with torch.no_grad():
+        expected = peer(torch.tensor([IDS])).logits[0].numpy()
+    assert np.abs(logits(model) - expected).max() < 1e-4
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ["é\n 27+45=<eos>", "One day"]:
+        assert tokenizer.encode(text, add_special_tokens=False) == ByteTokenizer().encode(text)
+    assert tokenizer.eos_token_id == peer.config.eos_token_id == 256
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_we_read_what_transformers_writes(changes, dtype, tmp_path):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    llama(small(**changes)).to(getattr(torch, dtype)).save_pretrained(tmp_path, max_shard_size="20KB")
+    assert (tmp_path / "model.safetensors.index.json").exists()
+    write_tokenizer(tmp_path)
+    with torch.no_grad():
+        peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+        expected = peer(torch.tensor([IDS])).logits[0].numpy()
+    model, ours = from_pretrained(tmp_path)
+    assert np.abs(logits(model) - expected).max() < 1e-4
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in TEXTS:
+        assert ours.encode(text) == theirs.encode(text, add_special_tokens=False)
+    assert ours.eos_id == theirs.eos_token_id
