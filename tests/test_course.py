@@ -165,7 +165,7 @@ def test_start_refuses_a_folder_that_is_not_empty(tmp_path):
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "notes.txt").write_text("mine", encoding="utf-8")
     code, out, err = tinytorch(tmp_path, "course", "start", "work")
-    assert (code, out) == (2, "") and "not empty" in err and err.count("\n") == 1
+    assert (code, out) == (2, "") and "no empty folder" in err and err.count("\n") == 1
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["notes.txt"]
 
 
@@ -180,6 +180,8 @@ def test_errors_are_sentences(tmp_path, arguments, says):
 
 
 @pytest.mark.parametrize("damage, says", [(lambda path: path.write_text("{", encoding="utf-8"), "cannot be read"),
+                                          (lambda path: path.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig"),
+                                           "without a byte order mark"),
                                           (lambda path: path.unlink(), "is missing")])
 def test_a_notebook_that_cannot_be_run(workspace, damage, says):
     damage(workspace / f"{LESSON}.ipynb")
@@ -269,9 +271,14 @@ def test_check_of_everything_runs_only_what_was_begun(workspace):
     """And a lesson that came solved is no changed one, although its checks hold hidden tests."""
     assert tinytorch(workspace, "course", "solve", "06")[0] == 0
     code, out, _ = tinytorch(workspace, "course", "check")
-    assert code == 1
-    assert out.splitlines() == [
-        f"{lesson}: {'the reference solution' if lesson < LESSON or lesson[:2] == '06' else 'not begun'}" for lesson in lessons()]
+    said = [f"{lesson}: {'the reference solution' if lesson < LESSON or lesson[:2] == '06' else 'not begun'}" for lesson in lessons()]
+    assert code == 0 and out.splitlines() == said
+    done, to_do = {**all_right(), "heads": solution("heads") + "\n# mine"}, {"visible": with_answer(solution("visible"), STUB)}
+    for answers, left in (done, False), (to_do, True):
+        edit(workspace / f"{LESSON}.ipynb", give(answers))
+        code, out, _ = tinytorch(workspace, "course", "check")
+        assert code == left and out.startswith("\n".join(said[:2])) and out.endswith("\n".join([*said[3:], ""]))
+        assert left == any(state == "to do" for state, _ in lines(out).values())
     code, out, _ = tinytorch(workspace, "course", "check", "06")
     assert code == 0 and "changed" not in out
 
