@@ -25,7 +25,7 @@ from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.cli import main
 from tinytorch.course import STUB, Workspace, built_by, faults_of_package, import_table, is_open, lessons, write_package
-from tinytorch.grading import EDITED, handed_out, restore
+from tinytorch.grading import EDITED, handed_out, passed_on, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -666,6 +666,17 @@ def test_a_method_that_stands_in_no_exported_cell_is_missing(workspace):
     checks = sum(map(L.is_check, L.read(lessons()[lesson]).cells))
     assert code == 1 and f"{checks} of {checks} checks passed in the notebook, but not in your package" in out
     assert "your package lacks ExactCache.reorder. In the lesson the cell exact_undo defines it." in out
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("A = 1", "A = 1; _package.A = A"), ("old, A = A, 2    # 2", "old, A = A, 2; _package.A = A    # 2"),
+    ("try:\n    A = B = '\u00e9'\nexcept OSError:\n    A = 1; other = 2\nfinally:\n    B = (1,\n         2)",
+     "try:\n    A = B = '\u00e9'; _package.A = A; _package.B = B\nexcept OSError:\n    A = 1; _package.A = A; other = 2\nfinally:\n"
+     "    B = (1,\n         2); _package.B = B"),
+    ("def f():\n    A = 1\nother[A] = A.x = 5\nassert A == 1", "def f():\n    A = 1\nother[A] = A.x = 5\nassert A == 1"),
+])
+def test_what_a_check_gives_a_constant_the_package_gets_too(source, expected):
+    assert passed_on(source, {"A", "B"}) == expected
 
 
 @pytest.mark.parametrize("lesson", lessons())

@@ -7,7 +7,7 @@ __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REAC
            'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore', 'RestoreCells', 'error_output',
            'failure', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute',
            'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check', 'definitions',
-           'exported_cells', 'on_package', 'unexportable', 'export_faults']
+           'exported_cells', 'passed_on', 'on_package', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -660,6 +660,24 @@ if getattr(_package.{name}, "__name__", "") == "_later" != "{name}":        # wh
 """
 
 
+def passed_on(source, names):
+    """The source of a check, in which what it assigns to some of the names is given to the student's module, too."""
+    assignments, todo = [], ast.parse(source).body
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Assign):
+            targets = [name for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            assignments.append((node.end_lineno - 1, node.end_col_offset,
+                                sorted({name.id for name in targets if isinstance(name.ctx, ast.Store)} & names)))
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):       # these have names of their own
+            todo += [child for child in ast.iter_child_nodes(node) if isinstance(child, (ast.stmt, ast.excepthandler))]
+    lines = source.encode("utf-8").split(b"\n")                  # columns are those of bytes
+    for line, column, given in sorted(assignments, reverse=True):
+        addition = "".join(f"; _package.{name} = {name}" for name in given)
+        lines[line] = lines[line][:column] + addition.encode("utf-8") + lines[line][column:]
+    return b"\n".join(lines).decode("utf-8")
+
+
 def on_package(lesson, module):
     """The code of a lesson's notebook, but what it exports comes from the student's `module`.
 
@@ -672,7 +690,7 @@ def on_package(lesson, module):
     sources += ["\n".join(PROBE.format(name=name) for name in definitions(cell.source)) for cell in exported_cells(lesson)]
     rest = [cell for cell in nb.cells if cell.cell_type == "code" and not is_exported(cell)]
     for cell in filter(is_check, rest):
-        cell.source = re.sub(rf"^({'|'.join(names)}) = .*", r"\g<0>; _package.\1 = \1", cell.source, flags=re.MULTILINE)
+        cell.source = passed_on(cell.source, names)
     nb.cells = [*map(nbformat.v4.new_code_cell, sources), *rest]
     return nb
 
