@@ -10,6 +10,7 @@ from tests import lessons as L
 MODULES = L.modules()
 LESSONS = L.lessons()
 DEMOS = L.notebooks(L.ROOT / "nbs")
+CHECK_LINES = 60
 
 pytestmark = [
     pytest.mark.notebook,
@@ -109,6 +110,12 @@ def test_every_exercise_has_its_checks_right_below(path):
     for check in map(L.grading, below):
         assert (check["grade"], check["locked"], check["solution"]) == (True, True, False), check
         assert check["points"] > 0, check
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_a_check_needs_no_scrolling(path):
+    lengths = {L.grading(cell)["grade_id"]: cell.source.count("\n") + 1 for _, cell in cells(path, L.is_check)}
+    assert {check: lines for check, lines in lengths.items() if lines > CHECK_LINES} == {}
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)

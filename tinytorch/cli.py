@@ -84,7 +84,8 @@ def options(version: Annotated[bool, typer.Option("--version", callback=print_ve
     """What stands before a command."""
 
 
-ModelOption = Annotated[str, typer.Option("--model", help="tiny, smollm2, or the path of a .gguf file or of a model that `tinytorch train` wrote.")]
+ModelOption = Annotated[str, typer.Option(
+    "--model", help="tiny, smollm2, or the path of a .gguf file, of a model that `tinytorch train` wrote, or of a folder from Hugging Face.")]
 
 
 @app.command("generate")
