@@ -5,8 +5,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused', 'lessons', 'find_lesson',
            'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
            'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need', 'export_fault', 'Workspace',
-           'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check', 'solve', 'minutes',
-           'status', 'own_command']
+           'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check', 'solve',
+           'code_lines', 'minutes', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -603,20 +603,28 @@ LINES_PER_MINUTE = 15           # of given code, read
 MINUTES_PER_LINE = 1            # of a solution, to find and to write
 
 
+def code_lines(text):
+    """How many lines of some code are neither blank nor a comment."""
+    return sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in text.splitlines())
+
+
 def minutes(path):
-    """An estimate of the time that a lesson takes, in steps of 10: text and given code are read, solutions are written."""
+    """An estimate of the time that a lesson takes, in steps of 10: text and given code are read, solutions are written.
+
+    Code is not read where its cell is tagged as one that only measures, or as optional, or belongs to a check.
+    """
     read = written = 0
     for cell in json.loads(Path(path).read_text(encoding="utf-8"))["cells"]:
         text, tags, marks = "".join(cell["source"]), cell["metadata"].get("tags", []), cell["metadata"].get("nbgrader", {})
         parts = re.split(r"[^\n]*(?:BEGIN|END) SOLUTION", text)       # given, solution, given, ...
         text, solutions = "".join(parts[::2]), parts[1::2]
-        if cell["cell_type"] == "code":
-            written += sum(solution.strip("\n# ").count("\n") + 1 for solution in solutions)
         if cell["cell_type"] == "markdown":
             read += len(text.split()) / WORDS_PER_MINUTE
-        elif "measure" not in tags and not marks.get("locked"):         # a check is read only where it fails
-            read += sum(bool(line.strip()) for line in text.splitlines()) / LINES_PER_MINUTE
-    return round((read + written * MINUTES_PER_LINE) / 10) * 10
+            continue
+        written += sum(map(code_lines, solutions)) * MINUTES_PER_LINE
+        if not {"measure", "optional"} & set(tags) and not marks.get("locked"):
+            read += code_lines(text) / LINES_PER_MINUTE
+    return round((read + written) / 10) * 10
 
 
 @app.command()
