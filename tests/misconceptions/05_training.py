@@ -146,6 +146,11 @@ begin = int(rng.choice(places))
 windows = ids[begin[:, None] + np.arange(length + 1)]
 return windows[:, :-1], windows[:, 1:]
 '''),
+    Wrong("next_batch", "input plus one instead of the next id", says="not the inputs plus one", body='''
+begin = rng.choice(places, batch_size)
+inputs = ids[begin[:, None] + np.arange(length)]
+return inputs, inputs + 1
+'''),
     Right("next_batch", "with a loop", body='''
 inputs, targets = [], []
 for _ in range(batch_size):
@@ -163,6 +168,11 @@ return windows[:, :length], windows[:, 1:]
     Wrong("adamw_update", "decay added to the gradient", says="added to the gradient",
           body=adamw(g="grad + weight_decay * weights", decay="0")),
     Wrong("adamw_update", "no correction", says="divide by 1 - beta ** step", body=adamw(corrected="m, v")),
+    Wrong("adamw_update", "only v is corrected", says="divide it by 1 - beta1 ** step",
+          body=adamw(corrected="m, v / (1 - beta2 ** step)")),
+    Wrong("adamw_update", "only m is corrected", says="divide it by 1 - beta2 ** step",
+          body=adamw(corrected="m / (1 - beta1 ** step), v")),
+    Wrong("adamw_update", "no square root", says="square root of v is missing", body=adamw(spread="(v_hat + eps)")),
     Wrong("adamw_update", "eps inside the root", says="outside of the square root", body=adamw(spread="np.sqrt(v_hat + eps)")),
     Wrong("adamw_update", "decay without the learning rate", says="multiplied with the learning rate",
           body=adamw(decay="weight_decay * weights")),
@@ -223,6 +233,8 @@ m[:] = beta1 * m + (1 - beta1) * grad
 v[:] = beta2 * v + (1 - beta2) * grad ** 2
 weights -= lr * (m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + eps) - weight_decay * weights)
 '''),
+    Wrong("adamw_update", "the decay after the step", says="as it was before the step",
+          body=adamw(decay="0") + "weights -= lr * weight_decay * weights\n"),
     Right("adamw_update", "as the formulas stand", body='''
 m[...] = beta1 * m + (1 - beta1) * grad
 v[...] = beta2 * v + (1 - beta2) * grad ** 2
@@ -235,6 +247,8 @@ weights -= lr * (m_hat / (v_hat ** 0.5 + eps) + weight_decay * weights)
     Wrong("learning_rate", "first step of length 0", says="first step changes nothing",
           body=schedule(up="peak * (step - 1) / warmup")),
     Wrong("learning_rate", "one step ahead", says="that of the second step", body=schedule(up="peak * (step + 1) / warmup")),
+    Wrong("learning_rate", "a warm-up to 1", says="a share of the peak", body=schedule(up="step / warmup")),
+    Wrong("learning_rate", "a wave over all steps", says="must end at step `total`", body=schedule(progress="(step - warmup) / total")),
     Wrong("learning_rate", "cosine from step 0", says="begin at the end of the warm-up", body=schedule(progress="step / total")),
     Wrong("learning_rate", "down to zero", says="fall to `final`, not to 0",
           body=schedule(down="peak * (1 + math.cos(math.pi * progress)) / 2")),
@@ -249,6 +263,8 @@ up = step / warmup
 down = (step - warmup) / (total - warmup)
 return peak * up if up < 1 else final + (peak - final) * (1 + math.cos(math.pi * down)) / 2
 '''),
+    Wrong("learning_rate", "division by nothing but warm-up", says="must not divide by zero",
+          body=schedule(after="", progress="min(1.0, (step - warmup) / (total - warmup))")),
     Wrong("learning_rate", "a quarter of a wave", says="that is a quarter of a wave",
           body=schedule(down="final + (peak - final) * math.cos(math.pi * progress / 2)")),
     Wrong("learning_rate", "the end before the warm-up", says="look at the warm-up first", body='''
@@ -291,6 +307,20 @@ return norm
 '''),
     Wrong("clip_gradients", "no square root", says="square root", body='''
 norm = sum(float((grad ** 2).sum()) for grad in grads)
+if norm > max_norm:
+    for grad in grads:
+        grad *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "added up before squaring", says="square each number", body='''
+norm = math.sqrt(sum(float(grad.sum()) ** 2 for grad in grads))
+if norm > max_norm:
+    for grad in grads:
+        grad *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "the largest number of each array", says="The norm of [-6, 8] and [0]: expected", body='''
+norm = math.sqrt(sum(float(np.abs(grad).max()) ** 2 for grad in grads))
 if norm > max_norm:
     for grad in grads:
         grad *= max_norm / norm
@@ -366,6 +396,11 @@ return norm
           body=step(clip="clip_gradients([grad.copy()], max_norm)")),
     Wrong("train_step", "clipping after the step", says="not clipped before the step",
           body=step(clip="float(np.linalg.norm(grad))", late_check="clip_gradients([grad], max_norm)")),
+    Wrong("train_step", "clips the parameters' gradients and never collects", says="collect() copies the gradients",
+          body=step(clip="clip_gradients([parameter.grad for parameter in optimiser.parameters], max_norm)")
+          .replace("grad = optimiser.collect()\n", "")),
+    Wrong("train_step", "the loss is divided twice", says="number of pairs twice",
+          body=step().replace("loss.item()", "loss.item() / len(batches)")),
     Wrong("train_step", "sum instead of mean", says="sum of the batches' losses", body=step(share="1.0")),
     Wrong("train_step", "loss of the last batch", says="last batch only", body=step(collect_loss="=")),
     Wrong("train_step", "gradients forgotten between the batches", says="only the last batch had an effect",
