@@ -126,8 +126,15 @@ def test_the_tokenizer_is_the_librarys(folder):
     assert ours.chat([{"role": "user", "content": "hi"}]) == "<|start|>hi<|end|>"
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}!", encoding="utf-8")
     assert from_pretrained(folder)[1].chat([{"role": "user", "content": "hi"}]) == "hi!"
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    assert "chat_template.jinja is damaged" in refused(folder)
+    (folder / "chat_template.jinja").unlink()
+    change(folder / "tokenizer_config.json", eos_token="\ud800",
+           chat_template=[3, {"name": "tools", "template": "x"}, {"name": "default", "template": "{{ messages[0].content }}?"}])
+    ours = from_pretrained(folder)[1]
+    assert ours.eos_id is None and ours.chat([{"role": "user", "content": "hi"}]) == "hi?"
     (folder / "tokenizer_config.json").unlink()
-    assert from_pretrained(folder)[1].eos_id is None
+    assert from_pretrained(folder)[1].bos_id is None
 
 
 def test_the_shipped_model_goes_out_and_comes_back(tmp_path):
@@ -200,6 +207,8 @@ def test_settings_have_the_defaults_of_transformers(folder):
         del settings[key]
     config = read_folder_config(settings)
     assert (config.num_kv_heads, config.head_dim, config.rope_base, config.norm_eps, config.tie_embeddings) == (4, 6, 1e4, 1e-6, False)
+    with pytest.raises(ValueError, match="cannot share equally"):
+        read_folder_config(settings | {"hidden_size": 10**400, "num_attention_heads": 7})
     assert read_folder_config({**settings, "head_dim": None, "rope_scaling": None, "mlp_bias": None}) == config
     for rope in ({"rope_theta": 7.0}, {"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}):
         assert read_folder_config(settings | rope).rope_base == 7.0
@@ -211,9 +220,9 @@ def test_settings_have_the_defaults_of_transformers(folder):
     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ({"attention_bias": True}, "attention_bias is 'True'"),
     ({"quantization_config": {"bits": 4}}, "quantization_config is"),
-    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rotary embedding is of the type 'llama3'"),
-    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rotary embedding is of the type 'linear'"),
-    ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "only a part of each head"),
+    ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type is 'llama3', but only models where it is 'default'"),
+    ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
+    ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor is '0.5'"),
     ({"rope_scaling": "linear"}, "rope_scaling must be a table"),
     ({"max_position_embeddings": 10**9}, "more than 131072 is not supported"),
     ({"hidden_size": "24"}, "hidden_size must be a positive number"),
@@ -238,6 +247,8 @@ def test_a_missing_setting_is_named(folder):
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors.index.json"])
 def test_damaged_settings_are_refused(name, data, folder):
+    if name == "model.safetensors.index.json":
+        (folder / "model.safetensors").unlink()             # the index is looked at only where this file is not
     (folder / name).write_bytes(data)
     assert f"{name} is damaged" in refused(folder)
 
@@ -245,14 +256,19 @@ def test_damaged_settings_are_refused(name, data, folder):
 # ---- files
 
 def test_missing_files_are_named(folder):
-    for name, says in (("tokenizer.json", "has no tokenizer.json"), ("model.safetensors", "pytorch_model.bin, are not read")):
+    for name, says in (("tokenizer.json", "has no file tokenizer.json"), ("model.safetensors", "pytorch_model.bin, are not read")):
         (folder / name).rename(folder / "away")
         assert says in refused(folder)
         (folder / "away").rename(folder / name)
-    change(folder / "model.safetensors.index.json", weight_map={"a": "model.safetensors", "b": "other.safetensors"})
+    index = folder / "model.safetensors.index.json"
+    index.write_text("{}", encoding="utf-8")
+    from_pretrained(folder)                                 # as transformers: an index beside the whole file is not looked at
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    change(index, weight_map={"a": "part.safetensors", "b": "other.safetensors"})
     assert "other.safetensors is missing" in refused(folder)
-    change(folder / "model.safetensors.index.json", weight_map={"a": "../model.safetensors"})
-    assert "weight_map must name a file of this folder" in refused(folder)
+    for file in ("../part.safetensors", "..", "", "part\n.safetensors", "\ud800.safetensors", "pytorch_model.bin", 3):
+        change(index, weight_map={"a": file})
+        assert "weight_map must name a .safetensors file of this folder" in refused(folder)
     with pytest.raises(ValueError, match="is a folder without a file config.json"):
         from_pretrained(folder.parent)
 
@@ -277,15 +293,21 @@ def test_weights_that_cannot_be_read_are_refused(folder):
 
 
 @pytest.mark.parametrize("alter, says", [
-    (lambda said: said.update(normalizer={"type": "NFC"}), "only plain byte-level BPE"),
-    (lambda said: said.update(decoder=None), "decoded by None"),
-    (lambda said: said.update(pre_tokenizer=None), "only plain byte-level BPE"),
-    (lambda said: said["model"].update(byte_fallback=True), "only plain byte-level BPE"),
-    (lambda said: said["model"].update(ignore_merges=True), "only plain byte-level BPE"),
-    (lambda said: said.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}), "(WordLevel, decoded"),
+    (lambda said: said.update(normalizer={"type": "NFC"}), "Here normalizer must be None, but tokenizer.json says"),
+    (lambda said: said.update(decoder=None), "decoder must be ByteLevel, but tokenizer.json says 'None'"),
+    (lambda said: said.update(decoder=["ByteLevel"]), "decoder must be ByteLevel"),
+    (lambda said: said.update(pre_tokenizer=None), "has no pre_tokenizer"),
+    (lambda said: said["model"].update(byte_fallback=True), "byte_fallback must be None"),
+    (lambda said: said["model"].update(ignore_merges=True), "ignore_merges must be None"),
+    (lambda said: said["model"].update(dropout=0.5), "dropout must be None"),
+    (lambda said: said["model"].update(continuing_subword_prefix="long prefix"), "continuing_subword_prefix must be None"),
+    (lambda said: said["model"].update(end_of_word_suffix="</w>"), "end_of_word_suffix must be None"),
+    (lambda said: said.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}), "says 'WordLevel'"),
+    (lambda said: said.update(model=7), "model must be BPE, but tokenizer.json says 'None'"),
+    (lambda said: said["model"].update(vocab=7), "is damaged"),
     (lambda said: said["added_tokens"][0].update(lstrip=True), "depend on the spaces beside them"),
     (lambda said: said["added_tokens"][0].update(id=-1), "is damaged"),
-    (lambda said: said.update(model=7), "is damaged"),
+    (lambda said: said["model"]["vocab"].update({"!": 1}), "gives two tokens the same number"),
     (lambda said: said["model"]["vocab"].update(far=300), "has a token 300, but the model knows only 300"),
 ])
 def test_other_tokenizers_are_refused(alter, says, folder):
