@@ -273,6 +273,11 @@ def test_missing_files_are_named(folder):
         from_pretrained(folder.parent)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_a_folder_may_have_the_name_of_a_file(name, folder):
+    from_pretrained(folder.rename(folder.parent / name))
+
+
 @pytest.mark.parametrize("cut", [0, 7, 8, 40, 2000, -1])
 def test_cut_weights_are_refused(cut, folder):
     path = folder / "model.safetensors"

@@ -659,7 +659,7 @@ def from_pretrained(name_or_path, progress=lambda done, total: None):
     wrong with the file.
     """
     path = find_checkpoint(name_or_path)
-    if path.suffix == ".safetensors":
+    if path.suffix == ".safetensors" and not path.is_dir():
         from tinytorch.training.trainer import load_model       # here, because the other kinds do not need it
         return load_model(path)
     for package in ("gguf", "tokenizers", "jinja2"):
