@@ -1,6 +1,6 @@
 """Folders as Hugging Face's transformers writes them: read and written, against transformers itself and against slow translations."""
+import errno
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -330,6 +330,21 @@ def test_writing_refuses_what_it_cannot_do(folder, tmp_path):
     with pytest.raises(TypeError, match="writes a ByteTokenizer only"):
         save_folder(tmp_path / "other", small(), from_pretrained(folder)[1])
     assert not (tmp_path / "other").exists()
+
+
+def test_a_full_disk_leaves_no_half_model(tmp_path, monkeypatch):
+    write_text = type(tmp_path).write_text
+
+    def full(path, text, **options):
+        write_text(path, text[:9], **options)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="config.json cannot be written: No space left"):
+        patch.setattr(type(tmp_path), "write_text", full)
+        save_folder(tmp_path, small())
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    save_folder(tmp_path, small())                          # without a config.json it was no model yet
+    assert (tmp_path / "config.json").exists()
 
 
 # ---- against transformers

@@ -254,6 +254,12 @@ def test_chat_follows_the_template(tokenizer):
                     "<|im_start|>assistant\n")
 
 
+def test_templates_find_what_transformers_gives_them(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenizer, "chat_template", "{% if tools is not none or documents is not none %}tools{% endif %}"
+                        "{% for m in [1, 2, 3] %}{% if m == 2 %}{% continue %}{% endif %}{{ m }}{% endfor %}")
+    assert tokenizer.chat([{"role": "user", "content": "hi"}]) == "13"
+
+
 @pytest.mark.parametrize("messages", [
     "hi", "", None, 5, {}, {"role": "user", "content": "hi"}, ["hi"], [{"role": "user"}], [{"content": "hi"}], [{"role": "user", "content": None}]], ids=str)
 def test_chat_refuses_what_is_no_list_of_messages(tokenizer, messages):

@@ -561,7 +561,8 @@ def chat(self, messages):
 
     names = {name: self.vocabulary[i] for name, i in (("bos_token", self.bos_id), ("eos_token", self.eos_id))
              if i is not None}
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    names |= {"tools": None, "documents": None}     # templates ask for them, and "missing" is another answer than "none"
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
     try:
         template = environment.from_string(self.chat_template)
         return template.render(messages=messages, add_generation_prompt=True, raise_exception=refuse, **names)
