@@ -71,6 +71,10 @@ ANSWERS = [
         self.keys[:, :, :stop], self.values[:, :, :stop]'''}),
     Wrong("slots", "read gives the keys alone", says="must return two arrays", body={2: '''
         return self.keys[:, :, :stop]'''}),
+    Wrong("slots", "new tokens are added to what the slots hold", says="must replace what the slots held", body={1: '''
+        stop = start + key.shape[2]
+        self.keys[:, :, start:stop] += key
+        self.values[:, :, start:stop] += value'''}),
     Wrong("slots", "buffers full of ones", says="Either __init__ does not make zeros", body={0: '''
         self.keys = np.ones((batch_size, num_kv_heads, capacity, head_dim), dtype)
         self.values = np.ones((batch_size, num_kv_heads, capacity, head_dim), dtype)'''}),
@@ -480,6 +484,10 @@ ANSWERS = [
     Wrong("kv_update", "trimmed before it is known whether the new tokens will do", says="before you trim", body={1: '''
         layer.trim(layer.size - self.seq_pos)
         return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "room is counted as if nothing were held", says="the right size to layer.check", body={1: '''
+        layer.check(key, value, positions, size=0)
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
     Wrong("kv_update", "room is counted after the staged tokens", says="Do not count the staged tokens", body={1: '''
         layer.check(key, value, positions)
         layer.trim(layer.size - self.seq_pos)
@@ -575,6 +583,13 @@ ANSWERS = [
     Wrong("kv_advance", "get takes the last tokens", says="first tokens, not the last", body={0: '''
         keys, values = layer.read()
         return keys[:, :, layer.size - self.seq_pos:], values[:, :, layer.size - self.seq_pos:]'''}),
+    Wrong("kv_advance", "get cuts read() at seq_pos, as if every policy held all tokens", says="A slice up to seq_pos", body={0: '''
+        keys, values = layer.read()
+        return keys[:, :, :self.seq_pos], values[:, :, :self.seq_pos]'''}),
+    Wrong("kv_advance", "get counts what is staged by length", says="or a count by length", body={0: '''
+        return layer.read(except_last=layer.length - self.seq_pos)'''}),
+    Wrong("kv_advance", "get counts what layer 0 has staged", says="what layer 1 itself has staged", body={0: '''
+        return layer.read(except_last=self.layers[0].size - self.seq_pos)'''}),
     Wrong("kv_advance", "get gives nothing back", says="Is the `return` missing", body={0: '''
         layer.read(except_last=layer.size - self.seq_pos)'''}),
     Wrong("kv_advance", "get gives the arrays of Slots, which only ExactCache has", says="did you return arrays", body={0: '''
@@ -682,10 +697,11 @@ ANSWERS = [
             if after > layer.size:
                 raise ValueError("not staged")
         self.seq_pos = after'''}),
-    Right("kv_advance", "with min and a slice", body={
+    Right("kv_advance", "with min and a name for what is staged", body={
         0: '''
-        keys, values = layer.read()
-        return keys[:, :, :self.seq_pos], values[:, :, :self.seq_pos]''',
+        staged = layer.size - self.seq_pos
+        keys, values = layer.read(staged)
+        return keys, values''',
         1: '''
         limits = [layer.max_seq_len for layer in self.layers if layer.max_seq_len is not None]
         if limits and self.seq_pos + num_tokens > min(limits):
