@@ -87,8 +87,8 @@ def test_names_are_translated_both_ways():
     assert [gguf_name(hugging_face_name(name)) for name in names] == names
     assert {hugging_face_name(name) for name in names} == set(llama_arrays(config, small(tie_embeddings=False).state_dict()))
     for unknown in ("model.layers.0.self_attn.q_proj.bias", "model.layers.x.input_layernorm.weight", "input_layernorm.weight",
-                    "model.layers.0.lm_head.weight", "visual.weight"):
-        assert gguf_name(unknown) == unknown
+                    "model.layers.0.lm_head.weight", "visual.weight", "token_embd.weight"):
+        assert gguf_name(unknown) == f"?{unknown}"
 
 
 def test_pairs():
@@ -295,6 +295,8 @@ def test_weights_that_cannot_be_read_are_refused(folder):
         assert says in refused(folder)
     save_file({**arrays, "model.layers.1.self_attn.q_proj.bias": np.zeros(24, np.float32)}, folder / "model.safetensors")
     assert "does not use: model.layers.1.self_attn.q_proj.bias" in refused(folder)
+    save_file({**arrays, "token_embd.weight": np.zeros((300, 24), np.float32)}, folder / "model.safetensors")
+    assert "does not use: token_embd.weight" in refused(folder)             # GGUF's name of another tensor
 
 
 @pytest.mark.parametrize("alter, says", [

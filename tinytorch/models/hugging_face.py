@@ -86,12 +86,12 @@ PARTS = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
 
 
 def gguf_name(name):
-    """GGUF's name of a tensor in Hugging Face's file. A name that is not known stays as it is."""
+    """GGUF's name of a tensor in Hugging Face's file. A name that is not known gets a mark, so it is no name in GGUF."""
     found = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name)
     layer, part = found.groups() if found else (None, None)
     if layer is None:
-        return f"{WHOLE[part]}.weight" if part in WHOLE else name
-    return f"blk.{layer}.{PARTS[part]}.weight" if part in PARTS else name
+        return f"{WHOLE[part]}.weight" if part in WHOLE else f"?{name}"
+    return f"blk.{layer}.{PARTS[part]}.weight" if part in PARTS else f"?{name}"
 
 
 def hugging_face_name(name):
