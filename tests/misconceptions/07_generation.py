@@ -73,7 +73,7 @@ for step in {steps}:
 
 def comparing(name, says, *, half="max(1, T // 2)", stream="model.hidden_states(tokens)", scale="np.sqrt((a ** 2).mean(axis=-1)) + 1e-30",
               wrong="~(error <= tolerance)", reset="cache.reset()", rows=".max(axis=0)", choose="np.argwhere(bad)[0]",
-              context="no_grad()", result="Difference"):
+              context="no_grad()", result="Difference", gap="np.abs(b - a)"):
     """An answer to first_difference, right but for what is given here."""
     return Wrong("first_difference", name, says=says, body=f'''
 from contextlib import nullcontext
@@ -87,7 +87,7 @@ with {context}:
 bad, errors = [], []
 for layer, a in enumerate(whole):
     b = np.concatenate([piece[layer] for piece in pieces], axis=1)
-    error = (np.abs(b - a).max(axis=-1) / ({scale})){rows}
+    error = ({gap}.max(axis=-1) / ({scale})){rows}
     errors.append(error)
     bad.append({wrong})
 bad, errors = np.array(bad), np.array(errors)
@@ -111,6 +111,10 @@ ANSWERS = [
                   top_k="p = p * np.isin(np.arange(V), np.argpartition(-logits, top_k - 1)[:top_k])"),
     probabilities("drops the token that crosses the line of top_p", "crosses the line",
                   count="max(1, int((p[order].cumsum() <= top_p).sum())) + 0"),
+    probabilities("leaves out the token that crosses the line of top_p, even if it is the only one", "crosses the line",
+                  count="np.searchsorted(p[order].cumsum(), top_p)"),
+    probabilities("top_k by a sort that mixes equal tokens", "Of 1000 tokens the 405 largest", top_k="p[np.argsort(-logits)[top_k:]] = 0"),
+    probabilities("top_p by a sort that mixes equal tokens", "in the order of their ids", order="np.argsort(-p)"),
     probabilities("top_p of 0 keeps nothing", "keeps one token",
                   count="int((p[order].cumsum() - p[order] < top_p).sum())"),
     probabilities("top_p takes the tokens in the order of their ids", "likeliest", order="np.arange(V)"),
@@ -231,6 +235,21 @@ self.held = max(overlaps, default=0)
 if any(n == len(stop) for n, stop in zip(overlaps, stops)):
     self.history.pop()
     self.done, self.held = True, 0'''),
+    accepting("cuts off all that was held", "not cut off", accept='''
+self.history.append(token)
+overlaps = [overlap(self, stop) for stop in stops]
+self.held = max(overlaps, default=0)
+if any(n == len(stop) for n, stop in zip(overlaps, stops)):
+    del self.history[-self.held:]
+    self.done, self.held = True, 0'''),
+    accepting("the last id of a stop ends the row", "may be the beginning of a stop", accept='''
+self.history.append(token)
+overlaps = [overlap(self, stop) for stop in stops]
+self.held = max(overlaps, default=0)
+complete = max((n for n, stop in zip(overlaps, stops) if token == stop[-1]), default=0)
+if complete:
+    del self.history[-complete:]
+    self.done, self.held = True, 0'''),
     accepting("cuts off the first stop that is complete", "the longest is cut off", accept='''
 self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
@@ -326,14 +345,19 @@ return best'''}),
     forwarding("the column as the position", "positions that they have alone",
                positions="[-1] * padding + list(range(row.cached + padding, end + padding))"),
     forwarding("forgets what the cache holds", "both must be 5", cached="pass"),
-    forwarding("counts the history of a row that is done", "cached must stay 1",
+    forwarding("counts the history of a row that is done", "still pending when the row was done",
                cached="if cache is not None:\n        row.cached = len(row.history)"),
+    forwarding("counts padding", "neither padding", cached="if cache is not None:\n        row.cached += width"),
+    forwarding("counts the last call only", "what the cache holds of a row", cached="if cache is not None:\n        row.cached = len(ids)"),
+    forwarding("counts one piece only", "all pieces", cached="if cache is not None:\n        row.cached += min(len(ids), PREFILL_CHUNK)"),
+    forwarding("forwards the whole history again", "must have 2 columns", pending="[[] if row.done else row.history for row in rows]"),
     forwarding("counts without a cache, too", "must stay 0", cached="row.cached = end"),
     forwarding("feeds rows that are done", "is done was fed again", pending="[row.history[row.cached:] for row in rows]"),
     forwarding("gradients stay on", "no_grad()", context="nullcontext()"),
     forwarding("everything in one piece", "PREFILL_CHUNK", chunk="width"),
     forwarding("keeps the axis of the tokens", "shape", result="logits.data"),
-    forwarding("returns a Tensor of the first row", "shape", result="logits.data[0]"),
+    forwarding("returns a Tensor", "its array in .data", result="logits[:, -1]"),
+    forwarding("returns the logits of the first row", "shape", result="logits.data[0]"),
     forwarding("as many columns as the longest history has", "not to the longest history",
                width="max(len(row.history) for row in rows)"),
     forwarding("logits of all tokens", "logits_to_keep=1", how="positions=positions[:, first:first + size]"),
@@ -386,6 +410,19 @@ for step in range(1, max_new_tokens + 1):
             rngs="[rows[n].rng for n, i in enumerate(active)]"),
     looping("shows what was chosen", "what the row holds at the end",
             new="[[row.history[-1]] if len(row.history) > row.prompt_len else [] for row in rows]"),
+    looping("yields nothing for rows that are done", "also for rows that are done",
+            new="[row.release(everything=last) for row in rows if not row.done]"),
+    looping("chooses itself", "The sampler chooses the ids", token="int(logits[i].argmax())"),
+    Wrong("grow_rows", "asks the sampler row by row", says="Call it once a step", body='''
+for step in range(1, max_new_tokens + 1):
+    logits = forward_pending(model, rows, cache)
+    for i, row in enumerate(rows):
+        if not row.done:
+            row.accept(int(sampler(logits[i], row.history, row.rng)), stops)
+    last = step == max_new_tokens or all(row.done for row in rows)
+    yield [row.release(everything=last) for row in rows]
+    if last:
+        return'''),
     looping("one step too few", "as generate_naive", steps="range(2, max_new_tokens + 1)"),
     Wrong("grow_rows", "gradients off around the whole loop", says="gradients are off", body='''
 active = list(range(len(rows)))
@@ -467,6 +504,11 @@ while left and not all(row.done for row in rows):
               "errors[np.flatnonzero(bad.any(axis=1))[0]].argmax()]"),
     comparing("an absolute error", "root mean square", scale="1"),
     comparing("NaN is no difference", "NaN is a difference", wrong="error > tolerance"),
+    comparing("NaN is lost beside a row of numbers", "NaN is a difference", rows="\n    error = np.fmax.reduce(error, axis=0)"),
+    comparing("a difference below zero does not count", "largest absolute difference", gap="(b - a)"),
+    comparing("the largest error of the layer", "error at position 6", result="(lambda *at: Difference(*at[:2], float(errors[at[0]].max())))"),
+    comparing("nothing can go wrong at position 0", "a position like any other", wrong="~(error <= tolerance) & (np.arange(T) > 0)"),
+    comparing("the half rounded up", "the first token after the half on", half="(T + 1) // 2"),
     comparing("only the first row", "difference in any of them counts", rows="[0]"),
     comparing("does not reset the cache", "reset it", reset=""),
     comparing("token by token from the start", "from the first token after the half on", half="1"),
