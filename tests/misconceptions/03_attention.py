@@ -29,6 +29,11 @@ pairs = x.view(complex_type)
 pairs *= rotation
 return pairs.view(x.dtype)
 '''),
+    Wrong("apply_rotary", "writes into its input through a view that need not be a copy", says="not z *= rotation", body='''
+pairs = np.ascontiguousarray(x).view(complex_type)
+pairs *= rotation
+return pairs.view(x.dtype)
+'''),
     Wrong("apply_rotary", "returns a Tensor", says="Return an array", body='''
 pairs = np.ascontiguousarray(x).view(complex_type)
 return Tensor((pairs * rotation.astype(complex_type)).view(x.dtype), dtype=x.dtype)
@@ -67,6 +72,17 @@ VISIBLE = [
 B, T = query_positions.shape
 S = key_positions.shape[-1]
 return np.tile(np.tril(np.ones((T, S), bool)), (B, 1, 1))
+'''),
+    Wrong("visible", "two comparisons in a chain", says="joined by &", body='''
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = 0 <= p <= q
+return seen if window is None else seen & ((q - p < window) | (p < sinks))
+'''),
+    Wrong("visible", "always asks for the window", says="the window may be None", body='''
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+return (p >= 0) & (p <= q) & ((q - p < window) | (p < sinks))
 '''),
     Wrong("visible", "a token does not see itself", says="One token sees itself", body='''
 q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
@@ -230,6 +246,18 @@ scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
 shares = np.exp(scores - scores.max(axis=-2, keepdims=True))
 shares /= shares.sum(axis=-2, keepdims=True)
 return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T, 1), np.float32)
+'''),
+    Wrong("grouped_attention", "sums over the queries", says="did not run over the keys", body='''
+scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+total = weights.sum(axis=-2, keepdims=True)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "weights for each query head", says="weights must be (3, 2, 12, 7)", body='''
+scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+total = weights.sum(axis=-1, keepdims=True)
+return (weights @ value / total).reshape(B, H, T, D), weights.reshape(B, H, T, S), total.reshape(B, H, T, 1)
 '''),
     Wrong("grouped_attention", "forgets to divide by the sum", says="never divided by", body='''
 scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
@@ -589,6 +617,9 @@ heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
 turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
 return turned[:, :num_heads], turned[:, num_heads:], heads[:, num_heads + num_kv_heads:]
 '''}),
+    Wrong("heads", "hands Tensors to apply_rotary", says="takes the array of a Tensor", body={0: CUT + '''
+return apply_rotary(heads[:, :num_heads], rotation), apply_rotary(heads[:, num_heads:shared], rotation), heads[:, shared:]
+'''}),
     Wrong("heads", "nothing is turned", says="The query was not turned", body={0: CUT + '''
 return heads[:, :num_heads], heads[:, num_heads:shared], heads[:, shared:]
 '''}),
@@ -732,6 +763,10 @@ LAYER = [
     Wrong("attention", "turns query and key once more", says="turned twice", body=forward(
         before="query, key = (Tensor(apply_rotary(part.data, rotation)) for part in (query, key))")),
     Wrong("attention", "no mask", says="look into the future", body=forward(mask="None", cached=UPDATE)),
+    Wrong("attention", "a triangle for a mask", says="its padding is read", body=forward(
+        mask="np.tile(np.tril(np.ones((x.shape[1], x.shape[1]), bool)), (len(positions), 1, 1))")),
+    Wrong("attention", "the cache's mask for the new keys only", says="that it returns", body=forward(
+        cached="cache.update(layer_idx, key, value, positions)\nmask = cache_mask(positions, cache.layers[layer_idx])")),
     Wrong("attention", "always the first layer of the cache", says="Pass layer_idx on", body=forward(cached='''
 key, value = cache.update(0, key, value, positions)
 mask = cache_mask(positions, cache.layers[0])
@@ -753,9 +788,9 @@ mask = cache_mask(positions, cache.layers[layer_idx])
     Wrong("attention", "attends to the new tokens only", says="not only to the new ones", body=forward(
         cached="cache.update(layer_idx, key, value, positions)")),
     Wrong("attention", "a mask of the new tokens for all cached keys", says="cache_mask", body=forward(cached=UPDATE)),
-    Wrong("attention", "asks for the mask before the update", says="only then cache_mask", body=forward(
+    Wrong("attention", "asks for the mask before the update", says="only then ask cache_mask", body=forward(
         cached="mask = cache_mask(positions, cache.layers[layer_idx])\n" + UPDATE)),
-    Wrong("attention", "updates without layer_idx", says="Is update called with layer_idx", body=forward(cached='''
+    Wrong("attention", "updates without layer_idx", says="Call cache.update with layer_idx", body=forward(cached='''
 key, value = cache.update(key, value, positions)
 mask = cache_mask(positions, cache.layers[layer_idx])
 ''')),
