@@ -65,6 +65,9 @@ ANSWERS = [
         gate, up = np.split(self.gate_up(x).data, 2, axis=-1)
         return self.down(Tensor(gate / (1 + np.exp(-gate)) * up))
     '''}),
+    Wrong("mlp", "adds x itself", says="The block will do that", body={1: '''
+        return x + self.down(swiglu(self.gate_up(x)))
+    '''}),
     Wrong("mlp", "reads a copy of x", says="no gradient comes back to x", body={1: '''
         return self.down(swiglu(self.gate_up(Tensor(x.data))))
     '''}),
@@ -285,6 +288,14 @@ ANSWERS = [
             grad @ table.data, np.einsum("btv,btd->vd", grad, x.data)
         return record(x.data @ table.data.T, backward, x, table)
     '''),
+    Wrong("unembed", "a transposed copy of the table", says="it was copied", body='''
+        across = np.ascontiguousarray(table.data.T)
+
+        def backward(grad):
+            rows = grad.reshape(-1, V)
+            return (rows @ across.T).reshape(x.shape), rows.T @ x.data.reshape(-1, d)
+        return record(x.data @ across, backward, x, table)
+    '''),
     Wrong("unembed", "no return", says="`return` is missing", body='''
         x @ table.transpose()
     '''),
@@ -408,6 +419,15 @@ ANSWERS = [
             yield x
         if cache is not None:
             cache.advance(T)
+    '''}),
+    Wrong("transformer", "all blocks run before the first state is yielded", says="before the next block runs", body={0: '''
+        x, states = self.embedding(tokens), []
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+            states.append(x)
+        if cache is not None:
+            cache.advance(T)
+        yield from states
     '''}),
     Wrong("transformer", "last norm forgotten", says="the last norm is missing", body={1: '''
         for x in self.hidden_states(tokens, cache, positions):
@@ -579,6 +599,18 @@ ANSWERS = [
     Wrong("count_parameters", "output matrix of attention forgotten", says="the output matrix", body='''
         block = d * (H + 2 * Hkv) * D + 3 * d * I + 2 * d
         return (1 if config.tie_embeddings else 2) * V * d + config.num_layers * block + d
+    '''),
+    Wrong("count_parameters", "a square output matrix of attention", says="num_heads * head_dim rows", body='''
+        block = d * (H + 2 * Hkv) * D + d * d + 3 * d * I + 2 * d
+        return (1 if config.tie_embeddings else 2) * V * d + config.num_layers * block + d
+    '''),
+    Wrong("count_parameters", "values forgotten", says="Perhaps values are missing", body='''
+        block = d * (H + Hkv) * D + H * D * d + 3 * d * I + 2 * d
+        return (1 if config.tie_embeddings else 2) * V * d + config.num_layers * block + d
+    '''),
+    Wrong("count_parameters", "embedding table forgotten", says="Perhaps the embedding table is missing", body='''
+        block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
+        return (0 if config.tie_embeddings else V * d) + config.num_layers * block + d
     '''),
     Wrong("count_parameters", "a tied head counted twice", says="the table counts once", body='''
         block = d * (H + 2 * Hkv) * D + H * D * d + 3 * d * I + 2 * d
