@@ -122,7 +122,7 @@ while stack:
         stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 return order
 '''}),
-    Wrong("backward", "forgets to return the order", says="Is the `return` missing?", body={0: '''
+    Wrong("backward", "forgets to return the order", says="`return` is missing", body={0: '''
 order, visited, stack = [], set(), [(root, False)]
 while stack:
     node, parents_done = stack.pop()
@@ -132,6 +132,30 @@ while stack:
         visited.add(id(node))
         stack.append((node, True))
         stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
+'''}),
+    Wrong("backward", "an iterator in place of a list", says="must return a list", body={0: '''
+order, visited, stack = [], set(), [(root, False)]
+while stack:
+    node, parents_done = stack.pop()
+    if parents_done:
+        order.insert(0, node)
+    elif id(node) not in visited:
+        visited.add(id(node))
+        stack.append((node, True))
+        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
+return reversed(order)
+'''}),
+    Wrong("backward", "puts the ids into the order", says="x, a, b, c and the result must be there", body={0: '''
+order, visited, stack = [], set(), [(root, False)]
+while stack:
+    node, parents_done = stack.pop()
+    if parents_done:
+        order.append(id(node))
+    elif id(node) not in visited:
+        visited.add(id(node))
+        stack.append((node, True))
+        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
+return order
 '''}),
     Wrong("backward", "breadth first, reversed", says="parents before children", body={0: '''
 order, visited = [root], {id(root)}
@@ -201,6 +225,32 @@ for node in order:
         for parent, part in parent_gradients(node, grads[id(node)]):
             seen = grads.get(id(parent))
             grads[id(parent)] = part if seen is None else seen + part
+'''}),
+    Wrong("backward", "calls the way back itself, and adds None for a constant", says="what parent_gradients yields", body={1: '''
+for node in reversed(order):
+    if node._backward is not None:
+        for parent, part in zip(node._parents, node._backward(grads[id(node)])):
+            grads[id(parent)] = grads.get(id(parent), 0) + part
+'''}),
+    Wrong("backward", "takes leaves out, too", says="leave its entry in grads", body={1: '''
+for node in reversed(order):
+    arrived = grads.pop(id(node))
+    if node._backward is not None:
+        for parent, part in parent_gradients(node, arrived):
+            grads[id(parent)] = grads.get(id(parent), 0) + part
+'''}),
+    Wrong("backward", "does not skip leaves", says="skip it", body={1: '''
+for node in reversed(order):
+    for parent, part in parent_gradients(node, grads[id(node)]):
+        grads[id(parent)] = grads.get(id(parent), 0) + part
+'''}),
+    Wrong("backward", "fills .grad in the loop", says="the lines below the loop fill .grad", body={1: '''
+for node in reversed(order):
+    if node._backward is not None:
+        for parent, part in parent_gradients(node, grads[id(node)]):
+            grads[id(parent)] = grads.get(id(parent), 0) + part
+            if parent._backward is None:
+                parent.grad = grads[id(parent)]
 '''}),
     Wrong("backward", "passes on ones in place of what arrived", says="multiplies what arrived", body={1: '''
 for node in reversed(order):
@@ -424,6 +474,9 @@ return (np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape),
 '''}),
     Wrong("reductions", "sum: float64 zeros to add to", says="the gradient is float64", body={0: '''
 return (np.zeros(self.shape) + grad.reshape(kept_shape(self.shape, axis)),)
+'''}),
+    Wrong("reductions", "sum: a Tensor in place of an array", says="gave a Tensor", body={0: '''
+return Tensor(np.ones_like(self.data)) * grad.reshape(kept_shape(self.shape, axis)),
 '''}),
     Wrong("reductions", "max: divides by a count of integers", says="float32 divided by an array of integers", body={1: '''
 kept = kept_shape(self.shape, axis)

@@ -168,6 +168,17 @@ y = y / y.sum(axis=axis)
 y = np.exp(x.data - x.data.max(axis=axis))
 y = y / y.sum(axis=axis, keepdims=True)
 ''' + SOFTMAX_BACKWARD),
+    Wrong("softmax", "sum over the last axis", says="both sums run along `axis`", body='''
+y = np.exp(x.data - np.maximum(x.data.max(axis=axis, keepdims=True), np.finfo(x.dtype).min))
+y /= np.maximum(y.sum(axis=-1, keepdims=True), np.finfo(x.dtype).tiny)
+''' + SOFTMAX_BACKWARD),
+    Wrong("softmax", "gradient without p before the bracket", says="p stands before the bracket",
+          body=SOFTMAX_FORWARD + '''
+def backward(grad):
+    return grad - (grad * y).sum(axis=axis, keepdims=True),
+
+return record(y, backward, x)
+'''),
     Wrong("softmax", "sum over everything", says="the whole array, not along `axis`", body='''
 y = np.exp(x.data - x.data.max())
 y = y / y.sum()
@@ -295,6 +306,9 @@ return record(-np.log(p[rows, targets]).mean(), backward, logits)
           body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "largest": "flat.max()"})),
     Wrong("cross_entropy", "sum instead of mean", says="the mean is wanted",
           body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "loss": "-log_p[rows, targets].sum()"})),
+    Wrong("cross_entropy", "maximum subtracted in the sum only", says="that of the target too",
+          body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT,
+              "loss": "(np.log(np.exp(flat).sum(axis=-1)) - logits.data.reshape(-1, classes)[counts][rows, targets]).mean()"})),
     Wrong("cross_entropy", "sign of the loss", says="the sign is wrong",
           body=CROSS_ENTROPY.format(**{**CROSS_ENTROPY_RIGHT, "loss": "log_p[rows, targets].mean()"})),
     Wrong("cross_entropy", "divided by all rows", says="the sum is divided by all rows",
@@ -493,6 +507,8 @@ return record(gate * sigmoid * up, backward, gate_up)
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * sigmoid"})),
     Wrong("swiglu", "derivative of sigmoid", says="the derivative of sigmoid was taken",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * sigmoid * (1 - sigmoid)"})),
+    Wrong("swiglu", "a factor sigmoid forgotten", says="The derivative of silu(gate) is sigmoid + gate * sigmoid",
+          body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * (sigmoid + gate * (1 - sigmoid))"})),
     Wrong("swiglu", "silu in its own derivative", says="silu(gate) stands in the derivative where the gate is meant",
           body=SWIGLU.format(**{**SWIGLU_RIGHT, "by_gate": "grad * up * (sigmoid + gate * sigmoid * sigmoid * (1 - sigmoid))"})),
     Wrong("swiglu", "gradient by the gate without up", says="lacks the factor up",
@@ -587,6 +603,10 @@ return record(y, backward, *([x, weight] if bias is None else [x, weight, bias])
     Wrong("linear", "flags exchanged", says="Usually `requires_grad` of another Tensor was asked", body=LINEAR.format(**{
         **LINEAR_RIGHT, "by_x": "grad @ weight.data.T if weight.requires_grad else None",
         "by_weight": "flat.T @ grad_rows if x.requires_grad else None"})),
+    Wrong("linear", "the bias asks the weight", says="Here only bias requires a gradient", body=LINEAR.format(**{
+        **LINEAR_RIGHT, "by_bias": "grad_rows.sum(axis=0) if weight.requires_grad else None"})),
+    Wrong("linear", "asks whether the bias is true", says="where `if bias is not None` is meant", body=LINEAR.format(**{
+        **LINEAR_RIGHT, "y": "x.data @ weight.data + (bias.data if bias else 0)"})),
     Wrong("linear", "the plain version", says="Write it as one",
           body="return x @ weight if bias is None else x @ weight + bias"),
     Right("linear", "without flattening", body=LINEAR.format(**LINEAR_RIGHT)),
@@ -823,6 +843,13 @@ for name, parameter in own.items():
 '''}),
     Wrong("modules", "dtype of the state", says="cast to the dtype of the parameter", body={1: LOAD + '''
     parameter.data = arrays[name].copy()
+'''}),
+    Wrong("modules", "only float32 is loaded", says="float64 arrays must be loaded and cast",
+          body={1: LOAD.replace(', "same_kind"', "") + '''
+    np.copyto(parameter.data, arrays[name], casting="same_kind")
+'''}),
+    Wrong("modules", "copies into the Tensor", says="np.copyto copies between arrays", body={1: LOAD + '''
+    np.copyto(parameter, arrays[name], casting="same_kind")
 '''}),
     Wrong("modules", "a new array", says="copy the numbers into the existing array", body={1: LOAD + '''
     parameter.data = arrays[name].astype(parameter.dtype)
