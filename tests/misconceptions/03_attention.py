@@ -79,6 +79,10 @@ p = key_positions[..., None, :]
 seen = 0 <= p <= q
 return seen if window is None else seen & ((q - p < window) | (p < sinks))
 '''),
+    Wrong("visible", "queries and keys on the same axis", says="an axis of their own", body='''
+seen = (key_positions >= 0) & (key_positions <= query_positions)
+return seen if window is None else seen & ((query_positions - key_positions < window) | (key_positions < sinks))
+'''),
     Wrong("visible", "always asks for the window", says="the window may be None", body='''
 q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
 p = key_positions[..., None, :]
@@ -280,6 +284,12 @@ scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) / np.sqrt(D)
 weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
 total = weights.sum(axis=-1, keepdims=True)
 return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
+    Wrong("grouped_attention", "float32 whatever the query is", says="float64 in must give float64 out", body='''
+scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True)).astype(np.float32)
+total = weights.sum(axis=-1, keepdims=True)
+return (weights @ value / total).reshape(B, H, T, D).astype(np.float32), weights, total
 '''),
     Wrong("grouped_attention", "scales the query in place", says="query was changed", body='''
 query *= query.dtype.type(D ** -0.5)
@@ -788,6 +798,12 @@ mask = cache_mask(positions, cache.layers[layer_idx])
     Wrong("attention", "attends to the new tokens only", says="not only to the new ones", body=forward(
         cached="cache.update(layer_idx, key, value, positions)")),
     Wrong("attention", "a mask of the new tokens for all cached keys", says="cache_mask", body=forward(cached=UPDATE)),
+    Wrong("attention", "tells the cache places instead of positions", says="the tokens' own positions", body=forward(cached='''
+layer = cache.layers[layer_idx]
+held = 0 if layer.positions is None else layer.length
+key, value = cache.update(layer_idx, key, value, np.arange(held, held + x.shape[1]) + 0 * positions)
+mask = cache_mask(positions, layer)
+''')),
     Wrong("attention", "asks for the mask before the update", says="only then ask cache_mask", body=forward(
         cached="mask = cache_mask(positions, cache.layers[layer_idx])\n" + UPDATE)),
     Wrong("attention", "updates without layer_idx", says="Call cache.update with layer_idx", body=forward(cached='''
