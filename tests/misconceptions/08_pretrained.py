@@ -154,6 +154,11 @@ q = np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1).astype(np.i
 q[q > 7] -= 16
 return scale * q + minimum
 '''),
+    Wrong("dequantize_q4_1", "the whole byte for the low half", says="The whole first byte", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return scale * np.concatenate([blocks[:, 4:], blocks[:, 4:] >> 4], axis=1) + minimum
+'''),
     Wrong("dequantize_q4_1", "three bits of the low half", says="byte & 15", body='''
 scale = blocks[:, 0:2].view("<f2").astype(np.float32)
 minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
@@ -242,6 +247,8 @@ CONFIG = [
           body=config(tie_embeddings="True")),
     Wrong("read_config", "GGUF's order of the axes", says="number of rows",
           body=config(vocab_size='tensors["token_embd.weight"].shape[1]')),
+    Wrong("read_config", "counts the vocabulary, which not every file has", says="and the tokens",
+          body=config(vocab_size='len(metadata["tokenizer.ggml.tokens"])')),
     Wrong("read_config", "no value for what a file leaves out", says="may leave out",
           body=config(num_kv_heads='metadata["llama.attention.head_count_kv"]')),
     Wrong("read_config", "the width of the MLP and the context exchanged", says="intermediate_dim",
