@@ -452,6 +452,10 @@ def backward(grad):
 
 return record(unit * weight.data, backward, x, weight)
 '''),
+    Wrong("rms_norm", "half of u in the bracket", says="h = g w and u = s x",
+          body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_x": "scale * (h - x.data * (h * unit).mean(axis=-1, keepdims=True))"})),
+    Wrong("rms_norm", "weight gradient averaged", says="the sum of g u over all leading axes",
+          body=RMS_NORM.format(**{**RMS_NORM_RIGHT, "by_weight": "(grad * unit).reshape(-1, d).mean(axis=0)"})),
     Wrong("rms_norm", "writes into the gradient", says="Backward wrote to the gradient that it was given", body='''
 scale = 1 / np.sqrt(np.mean(x.data ** 2, axis=-1, keepdims=True) + eps)
 unit = x.data * scale
@@ -799,6 +803,8 @@ yield from walk(prefix, self)
 '''}),
     Wrong("modules", "a generator called without yield from", says="only with `yield from`",
           body={0: WALK.format(**{**WALK_RIGHT, "descend": "walk"})}),
+    Wrong("modules", "no yield from at the end", says="named_parameters gave None back",
+          body={0: WALK.format(**WALK_RIGHT).replace("yield from walk(prefix", "walk(prefix")}),
     Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not",
           body={0: WALK.format(**{**WALK_RIGHT, "wanted": "value.requires_grad and id(value) not in seen"})}),
     Wrong("modules", "sorted by name", says="in which the attributes were set",
