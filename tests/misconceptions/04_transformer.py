@@ -435,6 +435,22 @@ ANSWERS = [
         x = x[:, -keep:]
         return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
     '''}),
+    Wrong("transformer", "cuts the tokens in place of the state", says="Cut the last state, not the tokens", body={1: '''
+        if positions is not None:
+            positions = np.asarray(positions)[:, -keep:]
+        for x in self.hidden_states(tokens[:, -keep:], cache, positions):
+            pass
+        x = self.norm(x)
+        return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+    '''}),
+    Wrong("transformer", "softmax behind the head", says="Logits are the scores themselves", body={1: '''
+        for x in self.hidden_states(tokens, cache, positions):
+            pass
+        x = self.norm(x[:, -keep:])
+        x = unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
+        scores = np.exp(x.data - x.data.max(axis=-1, keepdims=True))
+        return Tensor(scores / scores.sum(axis=-1, keepdims=True))
+    '''}),
     Wrong("transformer", "keeps from the front", says="it keeps the first tokens", body={1: '''
         for x in self.hidden_states(tokens, cache, positions):
             pass
