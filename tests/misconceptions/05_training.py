@@ -110,7 +110,7 @@ begin = np.random.default_rng().choice(places, batch_size)
 windows = ids[begin[:, None] + np.arange(length + 1)]
 return windows[:, :-1], windows[:, 1:]
 '''),
-    Wrong("next_batch", "the same window in every row", says="possible", body='''
+    Wrong("next_batch", "the same window in every row", says="the same window", body='''
 begin = np.full(batch_size, rng.choice(places))
 windows = ids[begin[:, None] + np.arange(length + 1)]
 return windows[:, :-1], windows[:, 1:]
