@@ -255,6 +255,15 @@ def test_damaged_settings_are_refused(name, data, folder):
 
 # ---- files
 
+def test_who_gives_the_file_of_weights_is_told_to_give_the_folder(folder):
+    with pytest.raises(ValueError, match="was not written by this package.* give its folder: .*model"):
+        from_pretrained(folder / "model.safetensors")
+    (folder / "config.json").unlink()
+    with pytest.raises(ValueError, match="was not written by this package: it does not say") as caught:
+        from_pretrained(folder / "model.safetensors")
+    assert "give its folder" not in str(caught.value)
+
+
 def test_missing_files_are_named(folder):
     for name, says in (("tokenizer.json", "has no file tokenizer.json"), ("model.safetensors", "pytorch_model.bin, are not read")):
         (folder / name).rename(folder / "away")

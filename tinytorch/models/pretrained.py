@@ -662,7 +662,12 @@ def from_pretrained(name_or_path, progress=lambda done, total: None):
     path = find_checkpoint(name_or_path)
     if path.suffix == ".safetensors" and not path.is_dir():
         from tinytorch.training.trainer import load_model       # here, because the other kinds do not need it
-        return load_model(path)
+        try:
+            return load_model(path)
+        except ValueError as error:
+            if (path.parent / "config.json").is_file():
+                raise ValueError(f"{error} If it is part of a model from Hugging Face, give its folder: {path.parent}.") from error
+            raise
     for package in ("gguf", "tokenizers", "jinja2"):
         require(package)
     try:
