@@ -1,6 +1,7 @@
 """Every notebook runs, and every lesson has the form that nbgrader and a student need."""
 import importlib.util
 import itertools
+import re
 
 import nbformat
 import pytest
@@ -91,6 +92,13 @@ def test_module_is_committed_with_its_outputs(path):
             assert output.get("name") != "stderr", f"a warning was saved:\n{cell.source}"
         if L.is_check(cell):
             assert wrong_output(cell) is None, f"run the notebook and save it:\n{cell.source}"
+
+
+@pytest.mark.parametrize("path", MODULES + DEMOS, ids=name)
+def test_timings_stand_in_pictures_only(path):
+    """Text with a time in it would be another text after every run."""
+    printed = [output.text for cell in L.read(path).cells for output in cell.get("outputs", []) if "text" in output]
+    assert not [text for text in printed if re.search(r"\d ?(ms|us|s|(milli|micro)?seconds|tokens/s|tokens per second|GB/s)\b", text)]
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
