@@ -298,15 +298,15 @@ def test_check_says_what_is_wrong(workspace):
     found = lines(out)
     assert code == 1
     assert found["apply_rotary"] == ("passed", "")
-    assert "Notice: the cell check_apply_rotary was changed; the original stands in its place.\n" in out
-    assert "Notice: the cell check_heads was deleted; the original stands in its place.\n" in out
+    assert "Notice: the cell check_apply_rotary differs from the lesson's; the original stands in its place.\n" in out
+    assert "Notice: the cell check_heads is missing; the original stands in its place.\n" in out
     assert out.count("Notice") == 2
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert found["grouped_attention"][0] == "failed"
     assert re.search(r"SyntaxError: [a-z ]+ \(line \d+\)", found["grouped_attention"][1])
-    assert found["heads"][0] == "deleted"
+    assert found["heads"] == ("passed", "")                 # the original ran, as in grading
     assert found["attention"] == ("to do", "")
-    assert f"{LESSON}: 2 of {CHECKS} checks passed" in out                         # the other one is check_heads-gradients
+    assert f"{LESSON}: 3 of {CHECKS} checks passed" in out                         # the third one is check_heads-gradients
     assert out.endswith("\nBegin with visible: what fails behind it may come from there.\n")
 
 
@@ -516,7 +516,7 @@ def test_an_exercise_without_its_cells_and_a_check_above_its_exercise(workspace)
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     found = lines(out)
     assert code == 1 and found["visible"] == found["grouped_attention"] == ("passed", "")
-    assert found["apply_rotary"][0] == "deleted" and "lacks this check and the cell of its exercise" in found["apply_rotary"][1]
+    assert found["apply_rotary"][0] == "missing" and "lacks the cell of this exercise" in found["apply_rotary"][1]
     assert found["heads"] == ("failed", "TypeError: 'NoneType' object is not callable")
     assert f"Notice: {LESSON} builds tinytorch.core.attention itself: its checks look at" in out      # why the import failed
     assert "Notice: the cell check_visible stood at another place; it was run where the lesson has it.\n" in out

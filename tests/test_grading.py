@@ -238,6 +238,14 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     assert L.grading(nb.cells[1]) == L.grading(nb.cells[-1]) == {}
     assert "more than once" in nb.cells[0].source and "more than once" in nb.cells[-2].source
 
+    def change_a_copy(nb):
+        check = exercise_cell(nb, "check_softmax")
+        nb.cells.insert(nb.cells.index(check), copied(check))
+        nb.cells[nb.cells.index(check) - 1].source = "mine = 1"
+    found, nb = after(change_a_copy)
+    assert found == {"check_softmax": COPIED} and graded_ids(nb) == ids
+    assert [cell.source for cell in nb.cells if cell.cell_type == "code"].count("mine = 1") == 1         # it runs, as a plain cell
+
     for marks in ["?"], {"grade_id": ["softmax"], "grade": True}, {"grade_id": "softmax of another lesson"}, {}, None:
         def mark_all(nb):
             for cell in nb.cells:

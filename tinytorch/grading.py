@@ -168,9 +168,9 @@ def without_hidden_tests(source):
     return re.sub(r"[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", "", source, flags=re.DOTALL).strip()
 
 
-CHANGED = "was changed; the original stands in its place"
-EDITED = "was changed; the original ran behind it, and the checks use that"
-DELETED = "was deleted; the original stands in its place"
+CHANGED = "differs from the lesson's; the original stands in its place"
+EDITED = "differs from the lesson's; the original ran behind it, and the checks use that"
+DELETED = "is missing; the original stands in its place"
 MOVED = "stood at another place; it was run where the lesson has it"
 COPIED = "is in the notebook more than once; one of them counts, the others ran as plain cells"
 
@@ -201,8 +201,8 @@ def restore(nb, original):
 
     Locked cells are put back, and so are the other given cells that the checks may use; one of these that was changed
     stays above its original. All cells with marks get their metadata back: a tag or another type would keep a check from
-    running. Of several copies, the first one behind the cell of the lesson before it counts. The others become plain cells,
-    and so does what has another lesson's marks. A note for the reader is put in front of each cell to which something happened.
+    running. Of several copies, the first one behind the cell of the lesson before it counts, of a locked cell the first that was
+    not changed. The others become plain cells, and so does what has another lesson's marks. A note for the reader is put in front of each cell to which something happened.
     """
     for cell in nb.cells:
         cell.source = cell.source.replace("\r\n", "\n")               # as some programs on Windows write it
@@ -211,6 +211,9 @@ def restore(nb, original):
 
     def found(wanted):
         return [index for index, cell in enumerate(nb.cells) if wanted(cell)]
+
+    def differs(other):
+        return other.cell_type != cell.cell_type or without_hidden_tests(other.source) != without_hidden_tests(cell.source)
 
     for number, cell in enumerate(original.cells):
         name = marks(cell).get("grade_id")
@@ -225,13 +228,13 @@ def restore(nb, original):
         edited = [index for index in found(lambda other: plain and other.get("id") == cell.get("id")) if index < end]
         fresh, old, what = copy.deepcopy(cell), nbformat.v4.new_code_cell(), None
         if copies:
-            at = (there or copies)[0]
+            at = min(there or copies, key=lambda index: not answer and differs(nb.cells[index]))
             old = nb.cells.pop(at)
             if answer:
                 fresh.update((key, old[key]) for key in ("source", "attachments") if key in old)
             elif not there:
                 at, what = place - (at < place), MOVED
-            elif (old.cell_type, without_hidden_tests(old.source)) != (cell.cell_type, without_hidden_tests(cell.source)):
+            elif differs(old):
                 what = CHANGED
         elif answer:
             continue
@@ -517,7 +520,7 @@ class LessonExecute(LimitedExecute):
 # %% ../modules/source/93_grading/93_grading.ipynb #3c9ed3be
 @dataclass
 class Result:
-    """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, deleted."""
+    """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, missing."""
     check: str
     state: str
     message: str
@@ -571,25 +574,20 @@ def troubles(nb, lesson):
     return found + others[:1]
 
 
-def result_of(check, exercises, notices):
+def result_of(check, exercises):
     """The result of a check; `exercises` are the cells of a notebook's exercises by name.
 
     The checks of an exercise are called check_name, check_name-mask, check_name-padding and so on.
     """
-    name = marks(check)["grade_id"]
-    label = name.removeprefix("check_")
+    label = marks(check)["grade_id"].removeprefix("check_")
     exercise = label.partition("-")[0]
     answer, wrong = exercises.get(exercise), failure(check)
-    if notices.get(name) == DELETED:
-        lacks = "this check" if answer else "this check and the cell of its exercise"
-        return Result(label, "deleted", f"your notebook lacks {lacks}, so it does not count; "
-                      "a new workspace has it (tinytorch course start)")
     if wrong is None:
         return Result(label, "passed", "")
     if wrong.ename == NOT_REACHED:
         return Result(label, "not reached", wrong.evalue)
     if answer is None:
-        return Result(label, "deleted", "your notebook lacks the cell of this exercise; "
+        return Result(label, "missing", "your notebook lacks the cell of this exercise; "
                       "a new workspace has it (tinytorch course start)")
     if (number := stub_reached(wrong)) is not None:
         waits = next((other for other, cell in exercises.items() if number and cell.execution_count == number), exercise)
@@ -601,7 +599,7 @@ def result_of(check, exercises, notices):
     return Result(label, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
-def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
+def check(lesson, nb, table, seconds, progress=lambda done, total: None):
     """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
     nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
     runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
@@ -623,7 +621,7 @@ def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None
     if runner.replaced:
         sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
     exercises = {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
-    results = [result_of(cell, exercises, notices) for cell in nb.cells if is_check(cell)]
+    results = [result_of(cell, exercises) for cell in nb.cells if is_check(cell)]
     wrong = [result.message for result in results if result.state == "failed"]
     printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
     sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
@@ -715,7 +713,7 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
     """
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     package = on_package(lesson, module)
-    check(lesson, package, {}, table, seconds, progress)
+    check(lesson, package, table, seconds, progress)
     bring, *cells = package.cells
     if wrong := failure(bring):
         return [f"Your package cannot be imported: {sentence(words(wrong))} A cell that begins with #| export does this, perhaps one "
