@@ -198,6 +198,8 @@ def test_chart_puts_values_where_they_belong():
     assert [line.split("|")[1] for line in lines if "|" in line] == ["o  ", " o ", "+++"]
     assert lines[1].split("|")[0].strip() == "10"             # the first value is left out: it includes the prompt
     assert chart({"o": [99]}) == ""
+    slow = chart({"o": [99, 1, 1, 50, 2, 2, 2]}, width=2, height=3).split("\n")       # one token among three was slow
+    assert [line.split("|")[1] for line in slow if "|" in line] == [" o", "o ", "  "] and slow[1].split("|")[0].strip() == "2.00"
 
 
 @pytest.mark.parametrize("arguments, says", [

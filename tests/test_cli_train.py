@@ -77,7 +77,7 @@ def test_ctrl_c_saves_and_resuming_equals_never_having_stopped(capsys, here, mon
     with monkeypatch.context() as patch:
         stop_after(patch, 7)
         code, out, err = run(capsys, *command)
-    assert code == 130 and "Stopped after step 7 of 20" in out and "--resume" in out
+    assert code == 130 and "Step 7 of 20 is saved." in out and "--resume" in out
     assert signal.getsignal(signal.SIGINT) is before
     assert names(here) == ["cats.checkpoint.safetensors", "cats.txt", "whole.safetensors"]
 

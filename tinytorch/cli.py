@@ -192,22 +192,24 @@ def chart(series, width=64, height=11):
     """A plain-text chart: milliseconds per token against position.
 
     series: {mark: list of values}, a one-letter mark for each line. The first value, which includes the prompt, is left out.
-    The scale ends at a round number. "" if there is nothing to draw.
+    A column shows the median of its values, of two the lower one. The scale ends at a round number. "" if there is nothing to draw.
     """
     series = {mark: values[1:] for mark, values in series.items() if len(values) > 1}
     if not series:
         return ""
-    highest = max(max(values) for values in series.values())
-    power = 10 ** math.floor(math.log10(highest))
-    top = next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
     longest = max(len(values) for values in series.values())
-    canvas = [[" "] * width for _ in range(height)]
+    drawn = []                                                  # (mark, column, value)
     for mark, values in series.items():
         for column in range(width):
             first, last = column * longest // width, max((column + 1) * longest // width, column * longest // width + 1)
             if part := values[first:last]:
-                row = round((height - 1) * (1 - sum(part) / len(part) / top))
-                canvas[row][column] = mark
+                drawn.append((mark, column, sorted(part)[(len(part) - 1) // 2]))
+    highest = max(value for _, _, value in drawn)
+    power = 10 ** math.floor(math.log10(highest))
+    top = next(step * power for step in (1, 2, 5, 10) if step * power >= highest)
+    canvas = [[" "] * width for _ in range(height)]
+    for mark, column, value in drawn:
+        canvas[round((height - 1) * (1 - value / top))][column] = mark
     rows = [f"{top * (1 - i / (height - 1)):8.{0 if top >= 10 else 2}f} |{''.join(line)}" for i, line in enumerate(canvas)]
     return "\n".join(["      ms per token", *rows, " " * 9 + "+" + "-" * width,
                       f"{'2':>11}{longest + 1:>{width - 1}}", f"{'new token':>{10 + width // 2}}"])
@@ -362,7 +364,7 @@ def train(
         saved = f"The last checkpoint, {checkpoint}, is untouched. To begin again, delete it." if checkpoint.exists() else ""
         raise Refused(f"{error} {saved}")
     if not finished:
-        print(f"Stopped after step {trainer.step} of {steps}. To go on, give the same command once more with --resume.")
+        print(f"Step {trainer.step} of {steps} is saved. To go on, give the same command once more with --resume.")
         raise typer.Exit(STOPPED)
     save_model(out, trainer.model)
     checkpoint.unlink()

@@ -133,7 +133,9 @@ def try_exercise(cells, namespace):
 
 def main(lesson, only=None):
     os.environ.setdefault("MPLBACKEND", "Agg")              # pictures open no window
-    path = next(path for path in lessons() if path.stem.startswith(lesson))
+    path = next((path for path in lessons() if path.stem.startswith(lesson)), None)
+    if path is None:
+        sys.exit(f"There is no lesson {lesson}. The lessons are {', '.join(path.stem for path in lessons())}.")
     cells, namespace = [cell for cell in read(path).cells if is_run(cell) and not is_measuring(cell)], new_namespace()
     last = max(index for index, cell in enumerate(cells) if is_check(cell))
     for index, cell in enumerate(cells[:last]):
@@ -145,4 +147,6 @@ def main(lesson, only=None):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
     main(*sys.argv[1:])
