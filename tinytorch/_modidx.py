@@ -427,6 +427,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.defined': ('93_grading/grading.html#defined', 'tinytorch/grading.py'),
                                    'tinytorch.grading.definitions': ('93_grading/grading.html#definitions', 'tinytorch/grading.py'),
                                    'tinytorch.grading.error_output': ('93_grading/grading.html#error_output', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.exercise_of': ('93_grading/grading.html#exercise_of', 'tinytorch/grading.py'),
                                    'tinytorch.grading.export_faults': ('93_grading/grading.html#export_faults', 'tinytorch/grading.py'),
                                    'tinytorch.grading.exported_cells': ('93_grading/grading.html#exported_cells', 'tinytorch/grading.py'),
                                    'tinytorch.grading.failure': ('93_grading/grading.html#failure', 'tinytorch/grading.py'),

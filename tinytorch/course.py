@@ -302,7 +302,7 @@ More commands, all for this folder:
 | `tinytorch demo` | runs a small trained model on your own package, without and with the KV cache |
 
 Leave the self-checks as they are: checking and grading always use the original ones. If a notice names a cell that you have
-not touched, the course is newer than this folder, and the newer cell counts.
+not touched, the course is newer than this folder; a new workspace has what is missing.
 """
 
 # %% ../modules/source/91_course/91_course.ipynb #07911645
@@ -528,7 +528,7 @@ def check_lesson(workspace, lesson, seconds):
         table = import_table(lesson, workspace.package)
         notices = earlier_lessons(workspace, lesson, table, broken)
         notices += [f"the cell {name} {what}" for name, what in restored.items()]
-        results, sentences = grading.check(lesson, notebook, table, seconds, progress(0))
+        results, sentences = grading.check(lesson, notebook, restored, table, seconds, progress(0))
         passed = sum(result.state == "passed" for result in results)
         faults = []
         if passed == len(results):

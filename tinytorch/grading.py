@@ -2,12 +2,12 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'BRING',
-           'PROBE', 'read', 'text', 'marks', 'is_check', 'is_fixed', 'is_exercise', 'is_measuring', 'is_exported',
-           'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release', 'handed_out', 'is_untouched',
-           'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore', 'RestoreCells', 'error_output',
-           'failure', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute',
-           'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check', 'definitions',
-           'exported_cells', 'passed_on', 'on_package', 'unexportable', 'export_faults']
+           'PROBE', 'read', 'text', 'marks', 'is_check', 'exercise_of', 'is_fixed', 'is_exercise', 'is_measuring',
+           'is_exported', 'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release', 'handed_out',
+           'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore', 'RestoreCells',
+           'error_output', 'failure', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded',
+           'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check',
+           'definitions', 'exported_cells', 'passed_on', 'on_package', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -54,6 +54,11 @@ def marks(cell):
 
 def is_check(cell):
     return cell.cell_type == "code" and bool(marks(cell).get("grade"))
+
+
+def exercise_of(check):
+    """The name of the exercise that a check belongs to: its checks are called check_name, check_name-mask and so on."""
+    return marks(check)["grade_id"].removeprefix("check_").partition("-")[0]
 
 
 def is_fixed(cell):
@@ -463,6 +468,7 @@ class LessonExecute(LimitedExecute):
         if lesson not in lessons():
             return LimitedExecute(parent=self.parent).preprocess(nb, resources)
         self.last = max((index for index, cell in enumerate(nb.cells) if is_check(cell)), default=-1)
+        self.endless = set()                    # exercises of which a check ran into its limit; the other checks would, too
         self.replaced = []                      # what of the lesson's or of NumPy's the notebook gave another meaning
         metadata = resources.setdefault("metadata", {})
         path = metadata.get("path")
@@ -500,8 +506,12 @@ class LessonExecute(LimitedExecute):
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
             cell.outputs = []
-            if index <= self.last and (is_check(cell) or not is_measuring(cell)):
+            if is_check(cell) and exercise_of(cell) in self.endless:
+                cell.outputs = [error_output(NOT_REACHED, "another check of this exercise ran too long")]
+            elif index <= self.last and (is_check(cell) or not is_measuring(cell)):
                 super().preprocess_cell(cell, resources, index)
+                if is_check(cell) and failure(cell) and failure(cell).ename == TIMED_OUT:
+                    self.endless.add(exercise_of(cell))
             if is_check(cell):
                 self.look_after(cell)
                 for output in cell.outputs:
@@ -520,7 +530,7 @@ class LessonExecute(LimitedExecute):
 # %% ../modules/source/93_grading/93_grading.ipynb #3c9ed3be
 @dataclass
 class Result:
-    """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, missing."""
+    """What came of one check. check: its name without `check_`. state: passed, failed, to do, not reached, deleted."""
     check: str
     state: str
     message: str
@@ -574,21 +584,21 @@ def troubles(nb, lesson):
     return found + others[:1]
 
 
-def result_of(check, exercises):
-    """The result of a check; `exercises` are the cells of a notebook's exercises by name.
-
-    The checks of an exercise are called check_name, check_name-mask, check_name-padding and so on.
-    """
-    label = marks(check)["grade_id"].removeprefix("check_")
-    exercise = label.partition("-")[0]
-    answer, wrong = exercises.get(exercise), failure(check)
+def result_of(check, exercises, notices):
+    """The result of a check; `exercises` are the cells of a notebook's exercises by name, `notices` what `restore` said."""
+    name, exercise = marks(check)["grade_id"], exercise_of(check)
+    label, answer, wrong = name.removeprefix("check_"), exercises.get(exercise), failure(check)
+    if notices.get(name) == DELETED:
+        lacks = "this check" if answer else "this check and the cell of its exercise"
+        return Result(label, "deleted", f"your notebook lacks {lacks}, so it does not count; copy what is missing from a new "
+                      "workspace (tinytorch course start)")
     if wrong is None:
         return Result(label, "passed", "")
     if wrong.ename == NOT_REACHED:
         return Result(label, "not reached", wrong.evalue)
     if answer is None:
-        return Result(label, "missing", "your notebook lacks the cell of this exercise; "
-                      "a new workspace has it (tinytorch course start)")
+        return Result(label, "deleted", "your notebook lacks the cell of this exercise; copy it from a new workspace "
+                      "(tinytorch course start)")
     if (number := stub_reached(wrong)) is not None:
         waits = next((other for other, cell in exercises.items() if number and cell.execution_count == number), exercise)
         if is_open(answer.source) or waits == exercise:
@@ -599,7 +609,7 @@ def result_of(check, exercises):
     return Result(label, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
-def check(lesson, nb, table, seconds, progress=lambda done, total: None):
+def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
     """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
     nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
     runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
@@ -621,7 +631,7 @@ def check(lesson, nb, table, seconds, progress=lambda done, total: None):
     if runner.replaced:
         sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
     exercises = {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
-    results = [result_of(cell, exercises) for cell in nb.cells if is_check(cell)]
+    results = [result_of(cell, exercises, notices) for cell in nb.cells if is_check(cell)]
     wrong = [result.message for result in results if result.state == "failed"]
     printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
     sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
@@ -713,7 +723,7 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
     """
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     package = on_package(lesson, module)
-    check(lesson, package, table, seconds, progress)
+    check(lesson, package, {}, table, seconds, progress)
     bring, *cells = package.cells
     if wrong := failure(bring):
         return [f"Your package cannot be imported: {sentence(words(wrong))} A cell that begins with #| export does this, perhaps one "
