@@ -5,9 +5,9 @@ __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REAC
            'PROBE', 'read', 'text', 'marks', 'is_check', 'exercise_of', 'is_fixed', 'is_exercise', 'is_measuring',
            'is_exported', 'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release', 'handed_out',
            'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore', 'RestoreCells',
-           'error_output', 'failure', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded',
-           'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check',
-           'definitions', 'exported_cells', 'passed_on', 'on_package', 'unexportable', 'export_faults']
+           'error_output', 'failure', 'ran_too_long', 'Originals', 'Guard', 'LimitedExecute', 'kernel_environment',
+           'guarded', 'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached', 'troubles', 'result_of',
+           'check', 'definitions', 'exported_cells', 'passed_on', 'on_package', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -207,7 +207,8 @@ def restore(nb, original):
     Locked cells are put back, and so are the other given cells that the checks may use; one of these that was changed
     stays above its original. All cells with marks get their metadata back: a tag or another type would keep a check from
     running. Of several copies, the first one behind the cell of the lesson before it counts, of a locked cell the first that was
-    not changed. The others become plain cells, and so does what has another lesson's marks. A note for the reader is put in front of each cell to which something happened.
+    not changed. The others become plain cells, and so does what has another lesson's marks. A note for the reader is put in front
+    of each cell to which something happened.
     """
     for cell in nb.cells:
         cell.source = cell.source.replace("\r\n", "\n")               # as some programs on Windows write it
@@ -272,6 +273,11 @@ def error_output(name, message):
 def failure(cell):
     """The output that says why a cell failed, or None. The last one: behind the interrupt stands the reason for it."""
     return next((output for output in reversed(cell.get("outputs", [])) if output.output_type == "error"), None)
+
+
+def ran_too_long(cell):
+    """Whether a cell was stopped because its time was up."""
+    return failure(cell) is not None and failure(cell).ename == TIMED_OUT
 
 # %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
 class Originals:
@@ -404,7 +410,7 @@ class LimitedExecute(Execute):
         except CellTimeoutError as error:
             self.lost = f"the kernel stopped answering in the cell {title(cell)}"
             cell.outputs.append(error_output(TIMED_OUT, str(error)))
-        if self.lost is None and failure(cell) and failure(cell).ename == TIMED_OUT and not self.reply_to(self.kc.kernel_info(), 5):
+        if self.lost is None and ran_too_long(cell) and not self.reply_to(self.kc.kernel_info(), 5):
             self.lost = f"the cell {title(cell)} ran too long and could not be interrupted"
         return cell, resources
 
@@ -510,7 +516,7 @@ class LessonExecute(LimitedExecute):
                 cell.outputs = [error_output(NOT_REACHED, "another check of this exercise ran too long")]
             elif index <= self.last and (is_check(cell) or not is_measuring(cell)):
                 super().preprocess_cell(cell, resources, index)
-                if is_check(cell) and failure(cell) and failure(cell).ename == TIMED_OUT:
+                if is_check(cell) and ran_too_long(cell):
                     self.endless.add(exercise_of(cell))
             if is_check(cell):
                 self.look_after(cell)

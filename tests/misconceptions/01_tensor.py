@@ -1,6 +1,22 @@
 """Answers to the exercises of lesson 01."""
 from tests.misconceptions import Right, Wrong
 
+
+def walk(add="order.append(node)", only=" if parent.requires_grad", end="return order\n"):
+    """A walk like the solution's, in which one place is another."""
+    return f'''
+order, visited, stack = [], set(), [(root, False)]
+while stack:
+    node, parents_done = stack.pop()
+    if parents_done:
+        {add}
+    elif id(node) not in visited:
+        visited.add(id(node))
+        stack.append((node, True))
+        stack.extend((parent, False) for parent in node._parents{only})
+{end}'''
+
+
 ANSWERS = [
     # unbroadcast
     Wrong("unbroadcast", "sums only the axes in front", says="keepdims", body='''
@@ -122,41 +138,11 @@ while stack:
         stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 return order
 '''}),
-    Wrong("backward", "forgets to return the order", says="`return` is missing", body={0: '''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.append(node)
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-'''}),
-    Wrong("backward", "an iterator in place of a list", says="must return a list", body={0: '''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.insert(0, node)
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-return reversed(order)
-'''}),
-    Wrong("backward", "puts the ids into the order", says="x, a, b, c and the result must be there", body={0: '''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.append(id(node))
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-return order
-'''}),
+    Wrong("backward", "forgets to return the order", says="`return` is missing", body={0: walk(end="")}),
+    Wrong("backward", "an iterator in place of a list", says="must return a list",
+          body={0: walk(add="order.insert(0, node)", end="return reversed(order)\n")}),
+    Wrong("backward", "puts the ids into the order", says="x, a, b, c and the result must be there",
+          body={0: walk(add="order.append(id(node))")}),
     Wrong("backward", "breadth first, reversed", says="parents before children", body={0: '''
 order, visited = [root], {id(root)}
 for node in order:
@@ -180,30 +166,8 @@ while stack:
                 stack.append((parent, False))
 return order
 '''}),
-    Wrong("backward", "walks into constants", says="requires_grad=False is not part", body={0: '''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.append(node)
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents)
-return order
-'''}),
-    Wrong("backward", "children before parents", says="parents before children", body={0: '''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.insert(0, node)
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-return order
-'''}),
+    Wrong("backward", "walks into constants", says="requires_grad=False is not part", body={0: walk(only="")}),
+    Wrong("backward", "children before parents", says="parents before children", body={0: walk(add="order.insert(0, node)")}),
     Wrong("backward", "overwrites what has arrived", says="must not overwrite", body={1: '''
 for node in reversed(order):
     if node._backward is not None:

@@ -1,6 +1,16 @@
 """Answers to the exercises of 04_transformer: wrong ones that people really give, and right ones written another way."""
 from tests.misconceptions import Right, Wrong
 
+# A solution's first part in which all blocks run before anything comes out
+ALL_BLOCKS_FIRST = '''
+        x, states = self.embedding(tokens), []
+        for layer_idx, block in enumerate(self.blocks):
+            x = block(x, positions, cache, layer_idx)
+            states.append(x)
+        if cache is not None:
+            cache.advance(T)
+        '''
+
 ANSWERS = [
     # ---- the MLP
     Wrong("mlp", "only one of gate and up has room", says="2 * intermediate_dim", body={0: '''
@@ -420,15 +430,8 @@ ANSWERS = [
         if cache is not None:
             cache.advance(T)
     '''}),
-    Wrong("transformer", "all blocks run before the first state is yielded", says="before the next block runs", body={0: '''
-        x, states = self.embedding(tokens), []
-        for layer_idx, block in enumerate(self.blocks):
-            x = block(x, positions, cache, layer_idx)
-            states.append(x)
-        if cache is not None:
-            cache.advance(T)
-        yield from states
-    '''}),
+    Wrong("transformer", "all blocks run before the first state is yielded", says="before the next block runs",
+          body={0: ALL_BLOCKS_FIRST + "yield from states\n    "}),
     Wrong("transformer", "last norm forgotten", says="the last norm is missing", body={1: '''
         for x in self.hidden_states(tokens, cache, positions):
             pass
@@ -494,15 +497,8 @@ ANSWERS = [
         x = self.norm(x[:, -keep:])
         return unembed(x, self.embedding.weight) if self.config.tie_embeddings else self.head(x)
     '''}),
-    Wrong("transformer", "a list in place of a generator", says="a generator, but gave list", body={0: '''
-        x, states = self.embedding(tokens), []
-        for layer_idx, block in enumerate(self.blocks):
-            x = block(x, positions, cache, layer_idx)
-            states.append(x)
-        if cache is not None:
-            cache.advance(T)
-        return states
-    '''}),
+    Wrong("transformer", "a list in place of a generator", says="a generator, but gave list",
+          body={0: ALL_BLOCKS_FIRST + "return states\n    "}),
     Wrong("transformer", "nothing yielded", says="a generator, but gave NoneType", body={0: '''
         x = self.embedding(tokens)
         for layer_idx, block in enumerate(self.blocks):

@@ -18,7 +18,7 @@ import textwrap
 
 from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, last_check, lessons, read, regions
 from tests.misconceptions import Wrong
-from tests.misconceptions.runner import ACCEPTED, in_child, judge, new_namespace, run_cell
+from tests.misconceptions.runner import ACCEPTED, new_namespace, run_cell, verdict
 
 SECONDS = 12            # for one change; an endless loop is no answer
 OPERATORS = [(ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.FloorDiv, ast.Mod), (ast.BitAnd, ast.BitOr), (ast.And, ast.Or),
@@ -123,7 +123,7 @@ def try_exercise(cells, namespace):
         code = textwrap.dedent("\n".join(source.split("\n")[region.start:region.end]))
         for changed in changes(code):
             answer = Wrong(name, "one change", says="", body={number: changed})
-            fault, _ = in_child(lambda: judge(answer, cells, namespace), SECONDS)
+            fault, _ = verdict(answer, cells, namespace, SECONDS)
             tried += 1
             if fault == ACCEPTED:
                 accepted += 1

