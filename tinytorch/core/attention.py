@@ -88,7 +88,7 @@ def grouped_attention(query, key, value, mask=None):
     query: (B, H, T, D). key, value: (B, Hkv, S, D), group = H / Hkv. Keys and values are not repeated in memory.
     mask: bools (B, T, S) or (B, Hkv, T, S), True where a query may look; None when it may look everywhere.
     Returns out (B, H, T, D), weights (B, Hkv, group * T, S) and total (B, Hkv, group * T, 1), such that
-    weights / total are the probabilities, all three in the dtype of query. A query that may see nothing has weights of
+    weights / total are the shares, all three in the dtype of query. A query that may see nothing has weights of
     0 and gives zeros.
     """
     B, H, T, D = query.shape
