@@ -24,7 +24,7 @@ from tinytorch.grading import COPIED, DELETED, EDITED, NOT_REACHED, LessonExecut
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
 LESSON = "02_layers"
-POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 1, "modules-loading": 2}    # of each check
+POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 1, "modules-shared": 1}    # of each check
 EXERCISES = [name for name in POINTS if "-" not in name]
 SHORT = "c.Execute.timeout = 8\nc.LessonExecute.lesson_timeout = 120\n"
 
@@ -122,25 +122,26 @@ def made_up_class(release):
     group.hand_in("another_way", another_way)
 
     for name in EXERCISES:
-        group.answer(f"wrong_{name}", name, first(Wrong, name), lost={name})
-    group.answer("loads_nothing", "modules", {1: "pass"}, lost={"modules-loading"})
+        group.answer(f"wrong_{name}", name, first(Wrong, name), lost={check for check in POINTS if check.split("-")[0] == name})
+    group.answer("shares_nothing", "modules", next(answer.body for answer in bank(L.SOURCE / LESSON / f"{LESSON}.ipynb")
+                                                   if answer.name == "shared weight twice"), lost={"modules-shared"})
 
-    group.answer("raises", "rms_norm", "raise ValueError('no idea')", lost={"rms_norm"})
-    group.answer("stub_left", "cross_entropy", "raise NotImplementedError('Write this exercise here.')",
+    group.answer("raises", "rms_norm", {0: "raise ValueError('no idea')"}, lost={"rms_norm"})
+    group.answer("stub_left", "cross_entropy", {0: "raise NotImplementedError('Write this exercise here.')"},
                  lost={"cross_entropy"})
-    group.answer("syntax_error", "cross_entropy", "return (", lost={"cross_entropy"})
-    group.answer("endless_loop", "swiglu", "while True:\n    pass", lost={"swiglu"})
+    group.answer("syntax_error", "cross_entropy", {0: "return ("}, lost={"cross_entropy"})
+    group.answer("endless_loop", "swiglu", {0: "while True:\n    pass"}, lost={"swiglu"})
     # cannot be interrupted, so the kernel is given up: what was earned before stays
-    group.answer("stubborn_loop", "swiglu", """
+    group.answer("stubborn_loop", "swiglu", {0: """
 while True:
     try:
         while True:
             pass
     except KeyboardInterrupt:
         pass
-""", lost={"swiglu", "linear", "modules", "modules-loading"})
-    group.answer("os_exit", "swiglu", "import os\nos._exit(0)", lost={"swiglu", "linear", "modules", "modules-loading"})
-    group.answer("sys_exit", "swiglu", "import sys\nsys.exit(0)", lost={"swiglu"})
+"""}, lost={"swiglu", "linear", "modules", "modules-shared"})
+    group.answer("os_exit", "swiglu", {0: "import os\nos._exit(0)"}, lost={"swiglu", "linear", "modules", "modules-shared"})
+    group.answer("sys_exit", "swiglu", {0: "import sys\nsys.exit(0)"}, lost={"swiglu"})
     group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(exercise_cell(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
 
     def same_names(nb):
@@ -160,7 +161,7 @@ while True:
         cell = exercise_cell(nb, "swiglu")
         cell.source = cell.source.replace("### BEGIN SOLUTION", "np.allclose = lambda *a, **k: True\n    ### BEGIN SOLUTION", 1)
     group.hand_in("replaces_numpy", replaces_numpy, lost={"softmax", "swiglu"})
-    group.answer("prints_for_ever", "swiglu", "while True:\n    print('x' * 1000)", lost={"swiglu"})
+    group.answer("prints_for_ever", "swiglu", {0: "while True:\n    print('x' * 1000)"}, lost={"swiglu"})
 
     def megabyte(nb):
         cell = exercise_cell(nb, "softmax")

@@ -22,8 +22,8 @@ def softmax(x, axis=-1):
     Where every entry is -inf there is nothing to choose from, and all probabilities are 0.
     """
     need_tensors(x)
+    limits = np.finfo(x.dtype)              # .min is the smallest finite number, .tiny the smallest that is safe to divide by
     ### BEGIN SOLUTION
-    limits = np.finfo(x.dtype)
     shift = np.maximum(x.data.max(axis=axis, keepdims=True), limits.min)    # finite even where all are -inf
     y = np.exp(x.data - shift)
     y /= np.maximum(y.sum(axis=axis, keepdims=True), limits.tiny)           # 0 / tiny instead of 0 / 0
@@ -70,21 +70,24 @@ def cross_entropy(logits, targets, ignore_index=-100):
     if targets.size == 0:
         raise ValueError(f"No target counts: all {counts.size} are ignore_index ({ignore_index}), and the mean over "
                          "no targets is not defined.")
-    ### BEGIN SOLUTION
     rows, n = np.arange(targets.size), targets.size
     scores = logits.data.reshape(-1, classes)                       # a view: not to be written to
     if n < counts.size:
         scores = scores[counts]                                     # (n, V)
+    ### BEGIN SOLUTION
     scores = scores - scores.max(axis=-1, keepdims=True)
     picked = scores[rows, targets]
     np.exp(scores, out=scores)
     total = scores.sum(axis=-1)                                     # (n,), at least 1: no log of 0
     loss = (np.log(total) - picked).mean()
+    ### END SOLUTION
 
     def backward(grad):
+        ### BEGIN SOLUTION
         scale = grad / n
         part = scores * (scale / total)[:, None]                    # softmax / n
         part[rows, targets] -= scale                                # - onehot / n
+        ### END SOLUTION
         if n == counts.size:
             return part.reshape(logits.shape),
         full = np.zeros((counts.size, classes), part.dtype)
@@ -92,7 +95,6 @@ def cross_entropy(logits, targets, ignore_index=-100):
         return full.reshape(logits.shape),
 
     return record(loss, backward, logits)
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #2abfbbc7
 def rms_norm(x, weight, eps=1e-5):
@@ -112,27 +114,29 @@ def rms_norm(x, weight, eps=1e-5):
     if gain.shape != (d,):
         raise ValueError(f"rms_norm of vectors of {d} features needs a weight of shape ({d},), "
                          f"but it has shape {gain.shape}.")
-    ### BEGIN SOLUTION
     if data.size == d:                                              # one vector: Python floats cost less than arrays
         vectors = data.reshape(d)                                   # of the shape of gain, which makes the product quicker
         scale = 1 / math.sqrt(float(vectors.dot(vectors)) / d + eps)
     else:
         vectors = data
+        ### BEGIN SOLUTION
         scale = 1 / np.sqrt(np.vecdot(data, data) / d + eps)[..., None]
+        ### END SOLUTION
     y = vectors * scale
     y *= gain
     y = y.reshape(data.shape)
 
     def backward(grad):
+        ### BEGIN SOLUTION
         unit = data * scale                                         # x without its length
         by_weight = (grad * unit).reshape(-1, d).sum(axis=0)
-        part = grad * gain
-        part -= unit * (np.vecdot(part, unit) / d)[..., None]
-        part *= scale
-        return part, by_weight
+        by_x = grad * gain
+        by_x -= unit * (np.vecdot(by_x, unit) / d)[..., None]
+        by_x *= scale
+        ### END SOLUTION
+        return by_x, by_weight
 
     return record(y, backward, x, weight)
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #5dd7ae3e
 @np.errstate(over="ignore")
@@ -169,17 +173,19 @@ def swiglu(gate_up):
     divisor += 1                                                    # 1 + exp(-gate), kept for the backward
     y = gate / divisor                                              # silu(gate)
     y *= up
+    ### END SOLUTION
 
     def backward(grad):
+        part = np.empty_like(data)
+        ### BEGIN SOLUTION
         sigmoid = 1 / divisor
         active = gate * sigmoid                                     # silu(gate)
-        part = np.empty_like(data)
         np.multiply(grad * up, sigmoid + active * (1 - sigmoid), out=part[..., :width])
         np.multiply(grad, active, out=part[..., width:])
+        ### END SOLUTION
         return part,
 
     return record(y, backward, gate_up)
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #ba28d194
 def matmul_few_rows(a, b):
@@ -215,12 +221,12 @@ def linear(x, weight, bias=None):
         by_x = np.dot(grad, matrix.T).reshape(data.shape) if x.requires_grad else None
         by_weight = np.dot(rows.T, grad) if weight.requires_grad else None
         return (by_x, by_weight) if bias is None else (by_x, by_weight, grad.sum(axis=0))
+    ### END SOLUTION
 
     if bias is None:
         return record(y, backward, x, weight)
     y += bias.data
     return record(y, backward, x, weight, bias)
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #d0181235
 def embedding(weight, ids):
@@ -264,7 +270,7 @@ class Module:
         """
         return {name: parameter.data for name, parameter in self.named_parameters()}
 
-# %% ../../modules/source/02_layers/02_layers.ipynb #6f21d0e3
+# %% ../../modules/source/02_layers/02_layers.ipynb #e63a18f5
 @add_to_class(Module)
 def named_parameters(self, prefix=""):
     """Yield (name, Tensor) for every parameter, in the order in which the attributes were set.
@@ -290,7 +296,7 @@ def named_parameters(self, prefix=""):
     yield from walk(prefix, self)
     ### END SOLUTION
 
-
+# %% ../../modules/source/02_layers/02_layers.ipynb #6f21d0e3
 @add_to_class(Module)
 def load_state_dict(self, state):
     """Fill the parameters from {name: array}, as `state_dict` gives it.
@@ -303,7 +309,6 @@ def load_state_dict(self, state):
     arrays = {name: np.asarray(value.data if isinstance(value, Tensor) else value) for name, value in state.items()}
     ours = {id(parameter.data) for parameter in own.values()}               # filling one of them must not change another
     arrays = {name: array.copy() if id(array) in ours else array for name, array in arrays.items()}
-    ### BEGIN SOLUTION
     problems = [f"missing: {name}" for name in own if name not in arrays]
     problems += [f"unexpected: {name}" for name in arrays if name not in own]
     for name, array in arrays.items():
@@ -315,7 +320,6 @@ def load_state_dict(self, state):
         raise ValueError("The state does not fit this module, and nothing was loaded. " + "; ".join(problems) + ".")
     for name, parameter in own.items():
         np.copyto(parameter.data, arrays[name], casting="same_kind")
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #aeff1b0c
 def normal(shape, std, rng=None):
