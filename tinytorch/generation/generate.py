@@ -39,30 +39,33 @@ def token_probabilities(logits, temperature=1.0, top_k=None, top_p=None, min_p=N
     if not math.isfinite(top):
         raise ValueError(f"The largest logit is {top}, so no token can be chosen. Logits must be numbers, or -inf for "
                          "tokens that may not come; look for what produced the others.")
-    ### BEGIN SOLUTION
     ids = slice(None)                                           # what is left: everything
     if temperature == 0:
         ids, temperature = logits.argmax(keepdims=True), 1
     elif top_k is not None and top_k < V:
         ids = likeliest(logits, np.partition(logits, -top_k)[-top_k])[:top_k]
     p = logits[ids].astype(np.float64)
-    p -= top                                                    # in place: new arrays of this size cost more than the sums
     with np.errstate(over="ignore"):                            # a tiny temperature gives -inf, and exp(-inf) is 0
+        ### BEGIN SOLUTION
+        p -= top                                                # in place: new arrays of this size cost more than the sums
         p /= temperature
-    np.exp(p, out=p)
+        np.exp(p, out=p)
+        ### END SOLUTION
     if top_p is not None and top_p < 1:
+        ### BEGIN SOLUTION
         p /= p.sum()
-        # All p below (1 - top_p) / V together are less than 1 - top_p, so the list is full before it comes to them.
-        order = likeliest(p, (1 - top_p) / V)
+        order = likeliest(p, (1 - top_p) / V)                   # the list is full before it comes to smaller ones
         order = order[:np.searchsorted(p[order].cumsum(), top_p) + 1]       # the token that reaches top_p is kept
+        ### END SOLUTION
         ids, p = np.arange(V)[ids][order], p[order]
     if min_p is not None:
+        ### BEGIN SOLUTION
         p[p < min_p * p.max()] = 0
+        ### END SOLUTION
     p /= p.sum()
     probabilities = np.zeros(V)
     probabilities[ids] = p
     return probabilities
-    ### END SOLUTION
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #33c6fba1
 def penalise(logits, history, penalty):
@@ -205,16 +208,17 @@ def forward_pending(model, rows, cache):
     Without a cache that is the whole history. Rows are padded on the left, and padding has position -1; a row that is
     done is all padding. Every row's `cached` counts what the cache holds afterwards.
     """
-    ### BEGIN SOLUTION
     pending = [[] if row.done else row.history[row.cached:] for row in rows]
     width = max(map(len, pending))
     tokens, positions = [], []
+    ### BEGIN SOLUTION
     for row, ids in zip(rows, pending):
         padding, end = width - len(ids), row.cached + len(ids)
         tokens.append([0] * padding + ids)
         positions.append([-1] * padding + list(range(row.cached, end)))
         if cache is not None:
             row.cached = end
+    ### END SOLUTION
     tokens, positions = np.array(tokens), np.array(positions)           # (B, width)
     chunk = width if cache is None else PREFILL_CHUNK
     with no_grad():                             # entered for each step, so that it is off while a stream waits
@@ -222,7 +226,6 @@ def forward_pending(model, rows, cache):
             part = slice(start, start + chunk)
             logits = model(tokens[:, part], cache=cache, positions=positions[:, part], logits_to_keep=1)
     return logits.data[:, -1]
-    ### END SOLUTION
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #d7567d83
 def grow_rows(model, rows, max_new_tokens, cache, sampler, stops):
@@ -509,7 +512,6 @@ def first_difference(model, tokens, cache=None, tolerance=1e-4):
     if cache.seq_pos:
         raise ValueError(f"The cache holds {cache.seq_pos} tokens, but the comparison begins with an empty one. Call "
                          "reset() first, or pass another cache.")
-    ### BEGIN SOLUTION
     half = max(1, T // 2)
     parts = [slice(0, half), *(slice(t, t + 1) for t in range(half, T))]
     try:
@@ -518,8 +520,9 @@ def first_difference(model, tokens, cache=None, tolerance=1e-4):
             steps = [[x.data for x in model.hidden_states(tokens[:, part], cache=cache)] for part in parts]
     finally:
         cache.reset()
-    for layer, expected in enumerate(full):
-        got = np.concatenate([step[layer] for step in steps], axis=1)                       # (B, T, d)
+    cached = [np.concatenate(layer, axis=1) for layer in zip(*steps)]
+    ### BEGIN SOLUTION
+    for layer, (expected, got) in enumerate(zip(full, cached)):                             # each (B, T, d)
         size = np.sqrt(np.square(expected).mean(axis=-1)) + np.finfo(np.float32).tiny       # a stream of zeros is no NaN
         error = (np.abs(got - expected).max(axis=-1) / size).max(axis=0)                    # (T,)
         wrong = ~(error <= tolerance)
