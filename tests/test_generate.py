@@ -584,6 +584,16 @@ def test_the_room_that_padding_takes_is_given_back():
         generate(MODEL, prompts, 3, cache=filled(positions, max_seq_len=6))
 
 
+def test_the_room_is_counted_in_tokens_where_a_policy_drops_some():
+    """All 5 tokens of the prompt are held, in two slots. One is taken back, so 3 new ones need 4 + 1 + 2 slots."""
+    prompt, held_all = [1, 2, 3, 4, 5], [[0, 1, 2, 3, 4]]
+    assert len(generate(MODEL, prompt, 3, cache=filled(held_all, max_seq_len=7, layer_cache=KeepsTwo))) == 8
+    cache = filled(held_all, max_seq_len=6, layer_cache=KeepsTwo)
+    with pytest.raises(CacheFullError, match="6 slots, but 7 are needed"):
+        generate(MODEL, prompt, 3, cache=cache)
+    assert cache.seq_pos == 5
+
+
 @pytest.mark.parametrize("cache", [ExactCache(1, 20, 2, 8), MODEL, "cache", []], ids=lambda cache: type(cache).__name__)
 def test_what_is_no_kvcache_is_refused(cache):
     for call in (generate, stream):

@@ -390,8 +390,9 @@ def check_room(model, rows, max_new_tokens, cache):
         raise ValueError(f"The cache holds {held[row]} tokens of row {row}, but its prompt has only {lengths[row]}. A "
                          "prompt is the whole history; for another conversation call reset() on the cache first.")
     if cache.max_seq_len is not None:
-        kept = cache.seq_pos - surplus(cache, lengths - 1)
-        held = cache.layers[0].positions[..., :kept].reshape(len(rows), -1).max(axis=1, initial=-1) + 1
+        layer, over = cache.layers[0], surplus(cache, lengths - 1)
+        kept = cache.seq_pos - over
+        held = layer.positions[..., :layer.length - over].reshape(len(rows), -1).max(axis=1, initial=-1) + 1
         need = kept + (lengths - held).max() + max_new_tokens - 1
         if need > cache.max_seq_len:
             raise CacheFullError(f"The cache has {cache.max_seq_len} slots, but {need} are needed: {kept} are used, "
