@@ -1,5 +1,6 @@
 """Layers: values, gradients, dtypes, shapes and error messages."""
 import gc
+import inspect
 import math
 import re
 
@@ -558,6 +559,14 @@ def test_calling_a_module_calls_forward():
     block = model.blocks[1]
     expected = 2 * (rms_norm(embedding(model.tied, ids), block.norm.weight).data @ block.out.weight.data)
     np.testing.assert_allclose(model(ids).data, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_call_of_a_class_is_a_function_that_can_be_wrapped(monkeypatch):
+    """As one does to count or to time calls."""
+    layer, x, shapes, call = Linear(2, 3), Tensor([[1, 2]]), [], Linear.__call__
+    monkeypatch.setattr(Linear, "__call__", lambda self, x: shapes.append(x.shape) or call(self, x))
+    np.testing.assert_array_equal(layer(x).data, layer.forward(x).data)
+    assert shapes == [(1, 2)] and "args" in str(inspect.signature(Module()))
 
 
 def test_state_dict_is_the_arrays_themselves():

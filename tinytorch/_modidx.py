@@ -69,6 +69,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'tinytorch.core.layers.Linear.forward': ( '02_layers/layers.html#linear.forward',
                                                                                  'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.Module': ('02_layers/layers.html#module', 'tinytorch/core/layers.py'),
+                                       'tinytorch.core.layers.Module.__call__': ( '02_layers/layers.html#module.__call__',
+                                                                                  'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.Module.forward': ( '02_layers/layers.html#module.forward',
                                                                                  'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.Module.parameters': ( '02_layers/layers.html#module.parameters',

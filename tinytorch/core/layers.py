@@ -8,7 +8,6 @@ __all__ = ['softmax', 'check_ids', 'cross_entropy', 'rms_norm', 'silu', 'swiglu'
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #af65fbfd
 import math
-import operator
 
 import numpy as np
 
@@ -256,7 +255,8 @@ class Module:
     def forward(self, *args, **kwargs):
         raise NotImplementedError(f"{type(self).__name__} has no forward method.")
 
-    __call__ = property(operator.attrgetter("forward"))     # model(x) is model.forward(x), with nothing between
+    def __call__(self, *args, **kwargs):
+        return self.forward(*args, **kwargs)
 
     def parameters(self):
         """The list of all parameters, each once."""
