@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tinytorch.core.layers import cross_entropy
-from tinytorch.core.tensor import no_grad
+from tinytorch.core.tensor import Tensor, no_grad
 from tinytorch.generation.kv_cache import KVCache
 from tinytorch.models.transformer import Transformer, TransformerConfig
 from tinytorch.training.trainer import (
@@ -560,6 +560,26 @@ def test_a_file_whose_facts_are_no_dictionary(tmp_path):
         load_checkpoint(make_trainer(), tmp_path / "c.safetensors")
     with pytest.raises(ValueError, match="does not hold a model"):
         load_model(tmp_path / "c.safetensors")
+
+
+def test_nothing_to_train_is_refused():
+    model = Transformer(CONFIG, seed=0)
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    with pytest.raises(ValueError, match="nothing to train"):
+        AdamW(model)
+
+
+def test_a_model_that_could_not_be_loaded_is_not_saved(tmp_path):
+    """An adapter adds weights; a quantised matrix, which is no Tensor, takes some away."""
+    path = tmp_path / "model.safetensors"
+    more, less = Transformer(CONFIG, seed=0), Transformer(CONFIG, seed=0)
+    more.blocks[0].attention.qkv.adapter = Tensor(np.zeros((16, 2)))
+    less.blocks[1].mlp.down.weight = less.blocks[1].mlp.down.weight.data
+    for model in (more, less):
+        with pytest.raises(ValueError, match="could not be loaded"):
+            save_model(path, model)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_frozen_parameters_stay(tmp_path):

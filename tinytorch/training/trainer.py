@@ -103,7 +103,8 @@ def is_decayed(name, parameter):
 class AdamW:
     """Adam with decoupled weight decay for all parameters of a model that require a gradient, kept in one flat array.
 
-    model: a Module. From now on these parameters are views of `weights`; fill them in place (`load_state_dict`).
+    model: a Module; ValueError if nothing in it requires a gradient. From now on these parameters are views of `weights`; fill
+    them in place (`load_state_dict`).
     weights, grad, m, v: float32 arrays, one number for each weight that is trained. steps: how many steps were taken.
     """
     piece = 1 << 15                                                 # numbers updated at once: they stay in the cache
@@ -111,6 +112,9 @@ class AdamW:
     def __init__(self, model, weight_decay=0.1, beta1=0.9, beta2=0.95, eps=1e-8):
         self.weight_decay, self.options = weight_decay, {"beta1": beta1, "beta2": beta2, "eps": eps}
         trained = [item for item in model.named_parameters() if item[1].requires_grad]
+        if not trained:
+            raise ValueError("The model has no parameter that requires a gradient, so there is nothing to train. Set "
+                             "requires_grad = True on those that shall change.")
         named = sorted(trained, key=lambda item: not is_decayed(*item))
         self.parameters = [parameter for _, parameter in named]
         self.num_decayed = sum(parameter.size for name, parameter in named if is_decayed(name, parameter))
@@ -352,10 +356,15 @@ def named_under(prefix, arrays):
 def save_model(path, model, dtype=np.float32):
     """Write the weights and the configuration of a model of bytes.
 
-    dtype: float32, float64, or float16, which halves the file and rounds the weights. ValueError for any other.
+    dtype: float32, float64, or float16, which halves the file and rounds the weights. ValueError for any other, and for a model
+    with other weights than its configuration says: `load_model` could not build it.
     """
     if np.dtype(dtype) not in (np.float16, np.float32, np.float64):
         raise ValueError(f"Weights cannot be saved as {np.dtype(dtype)}. Choose float16, float32 or float64.")
+    needed = count_parameters(model.config)
+    if model.num_parameters() != needed:
+        raise ValueError(f"The model has {model.num_parameters()} weights, but one of its configuration has {needed}, so the file "
+                         "could not be loaded. If layers were exchanged, put the plain ones back first.")
     arrays = {f"model.{name}": array.astype(dtype) for name, array in model.state_dict().items()}
     with new_file(path) as new:
         write_file(new, arrays, {"config": asdict(model.config), "tokenizer": "bytes"})
