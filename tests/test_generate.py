@@ -569,6 +569,27 @@ def test_a_policy_that_drops_tokens_may_have_gaps(positions):
     module.check_positions(cache)
 
 
+class OneHeadForgets(ExactCache):
+    """The first head sees every token, the other one the last two: its other slots are empty."""
+    padded = property(lambda self: True, lambda self, value: None)
+
+    @property
+    def positions(self):
+        held = super().positions
+        return np.stack([held, np.where(held > held.max(axis=1, keepdims=True, initial=-1) - 2, held, -1)], axis=1)
+
+
+def test_one_head_may_drop_tokens_that_another_keeps():
+    def cache():
+        return KVCache.for_model(MODEL, layer_cache=OneHeadForgets)
+    expected = generate(MODEL, PROMPT, 12, cache=cache())
+    assert expected != generate(MODEL, PROMPT, 12)
+    twice = cache()
+    assert generate(MODEL, generate(MODEL, PROMPT, 5, cache=twice), 7, cache=twice) == expected
+    with pytest.raises(ValueError, match="not 0, 1, 2"):
+        generate(MODEL, [1, 2, 3, 4], 1, cache=filled([[0, 2]], layer_cache=OneHeadForgets))
+
+
 @pytest.mark.parametrize("positions", [[[1]], [[0, 2]], [[0, 2, 5]], [[-1, 0, 4]]], ids=str)
 def test_no_policy_holds_more_tokens_than_it_has_seen(positions):
     with pytest.raises(ValueError, match="not 0, 1, 2"):

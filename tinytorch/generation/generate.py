@@ -352,8 +352,8 @@ def check_positions(cache):
         if layer.padded and layer.length == layer.size:                 # not plainly 0, 1, 2, ..., and nothing was dropped
             positions = layer.positions                                 # (B, length), or (B, heads, length)
             real = positions >= 0
-            gaps = real & (positions != real.cumsum(axis=-1) - 1)
-            wrong = wrong | gaps.reshape(len(gaps), -1).any(axis=1)
+            gaps = (real & (positions != real.cumsum(axis=-1) - 1)).any(axis=-1)
+            wrong = wrong | gaps.reshape(len(gaps), -1).all(axis=1)     # one head that holds every token is enough
     if wrong.any():
         row = int(wrong.argmax())
         raise ValueError(f"The positions in row {row} of the cache are not 0, 1, 2, ..., so it cannot be said how much of a "
