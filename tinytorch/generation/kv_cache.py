@@ -86,7 +86,8 @@ class LayerCache(ABC):
     checks, `next_positions`, `config` and `copy` come with this class.
 
     size: tokens seen since the last reset, padding included. It is the clock, also where a policy drops tokens.
-    padded: False while token t of every row has position t. Only then can a single query see everything unmasked.
+    padded: False while token t of every row has position t and no slot is empty (position -1). Only then can a single query see
+    everything unmasked. Padding may stand between the tokens of a row, so their age is told by positions, not by slots.
     window, sinks: what a query may see, as `visible` in lesson 03 takes them.
     max_seq_len: how many tokens fit; a policy that never fills sets it to None.
     """
