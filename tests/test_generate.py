@@ -1125,8 +1125,8 @@ def test_the_prompt_is_not_changed():
 
 
 @pytest.mark.parametrize("prompt, error, words", [
-    ([], ValueError, "empty"), ([[]], ValueError, "empty"), ([[1], []], ValueError, "empty"), ((), ValueError, "empty"),
-    (np.array([], int), ValueError, "empty"), (np.zeros((2, 0), int), ValueError, "empty"), (np.zeros((0, 3), int), ValueError, "empty"),
+    *((empty, ValueError, "The prompt is empty") for empty in ([], [[]], [[1], []], (), np.array([], int), np.zeros((2, 0), int),
+                                                               np.zeros((0, 3), int))),
     ("text", TypeError, "Encode text"), (["a"], TypeError, "Encode text"), (["ab", "c"], TypeError, "Encode text"), (b"ab", TypeError, "ids"),
     ([1.0], TypeError, "whole numbers"), ([True], TypeError, "whole numbers"), (np.array([1.0]), TypeError, "whole numbers"),
     (np.array([True]), TypeError, "whole numbers"), ([[1], 2], TypeError, "whole numbers"), ([1, [2]], TypeError, "whole numbers"),

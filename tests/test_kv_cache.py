@@ -564,8 +564,8 @@ def test_positions_and_copies_are_their_own():
     cache = make()
     feed(cache, 3)
     positions, twin = cache.layers[0].positions, cache.copy()
-    nexts = cache.next_positions(2)
-    before = snapshot(twin)
+    nexts, state = cache.next_positions(2), cache.layers[0].state()
+    before, kept_state = snapshot(twin), copy.deepcopy(state)
     positions += 100
     nexts += 100
     assert cache.layers[0].positions.tolist() == [[0, 1, 2]] * B
@@ -575,6 +575,8 @@ def test_positions_and_copies_are_their_own():
     cache.trim(4)
     feed(cache, 3, seed=9)
     assert snapshot(twin) == before
+    for name, array in kept_state.items():
+        np.testing.assert_array_equal(state[name], array)
     kept = snapshot(cache)
     twin.reset()
     feed(twin, 5, seed=10)
