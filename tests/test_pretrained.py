@@ -197,6 +197,12 @@ def test_half_characters_are_refused(tokenizer):
         tokenizer.encode("a\ud83d")
 
 
+@pytest.mark.parametrize("wrong", [b"hello", None, ["hello"]])
+def test_what_is_no_text_is_not_encoded(tokenizer, wrong):
+    with pytest.raises(TypeError, match="one text, a str"):
+        tokenizer.encode(wrong)
+
+
 @given(st.text(st.sampled_from("hel to12"), max_size=40))
 @settings(deadline=None, max_examples=200)
 def test_bpe_merge_joins_as_the_tokenizers_package_does(text):

@@ -257,6 +257,9 @@ def test_bytes_as_tokens():
     for wrong in (-1, 257):
         with pytest.raises(ValueError, match="0..256"):
             tokenizer.decode([wrong])
+    for wrong in (b"a", None, ["a", "b"]):
+        with pytest.raises(TypeError, match="one text, a str"):
+            tokenizer.encode(wrong)
     with pytest.raises(ValueError, match="conversations"):
         tokenizer.chat([{"role": "user", "content": "hello"}])
 

@@ -694,6 +694,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'tinytorch/training/data.py'),
                                          'tinytorch.training.data.match_sentence': ( '92_training_data/training_data.html#match_sentence',
                                                                                      'tinytorch/training/data.py'),
+                                         'tinytorch.training.data.need_text': ( '92_training_data/training_data.html#need_text',
+                                                                                'tinytorch/training/data.py'),
                                          'tinytorch.training.data.parse': ( '92_training_data/training_data.html#parse',
                                                                             'tinytorch/training/data.py'),
                                          'tinytorch.training.data.pick': ( '92_training_data/training_data.html#pick',

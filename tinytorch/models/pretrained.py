@@ -27,7 +27,7 @@ import numpy as np
 import tinytorch
 from ..core.tensor import add_to_class
 from .transformer import Transformer, TransformerConfig
-from ..training.data import Tokenizer
+from ..training.data import Tokenizer, need_text
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #e9d72746
 def byte_letters():
@@ -525,8 +525,9 @@ class BPETokenizer(Tokenizer):
     def encode(self, text):
         """The token ids of a text. None are added; special tokens that are written in the text are recognised.
 
-        ValueError for half a character, or for a piece that the vocabulary lacks.
+        ValueError for half a character, or for a piece that the vocabulary lacks. TypeError for what is no str.
         """
+        need_text(text)
         ids, start = [], 0
         for match in [*self._special.finditer(text), None]:
             for word in self.split(text[start:match.start() if match else None]):

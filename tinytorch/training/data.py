@@ -3,10 +3,10 @@
 # %% auto #0
 __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', 'NUMBERS', 'LOOKS', 'ONE_ANIMAL', 'MANY_ANIMALS',
            'ONE_FOOD', 'MANY_FOODS', 'FREE_SLOTS', 'THING', 'STORY_SLOTS', 'FIRST', 'SECOND', 'ACTIONS', 'MIDDLE',
-           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'PATTERNS', 'GENDER', 'TextStream', 'Tokenizer', 'ByteTokenizer',
-           'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression', 'match_sentence',
-           'acting', 'parse', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out', 'make_sum',
-           'held_out_sums', 'documents', 'joined', 'read_text']
+           'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'PATTERNS', 'GENDER', 'TextStream', 'need_text', 'Tokenizer',
+           'ByteTokenizer', 'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression',
+           'match_sentence', 'acting', 'parse', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out',
+           'make_sum', 'held_out_sums', 'documents', 'joined', 'read_text']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
 import codecs
@@ -45,6 +45,12 @@ class TextStream:
         return self._decoder.decode(b"", final=True)
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #adc92072
+def need_text(text):
+    """TypeError for what is no str. Bytes and lists would fail later, in words about something else."""
+    if not isinstance(text, str):
+        raise TypeError(f"A tokenizer encodes one text, a str, but it was given a {type(text).__name__}: {text!r:.60}")
+
+
 class Tokenizer:
     """What all tokenizers share: the way back from ids to text. `token_bytes` is a list of bytes, by token id."""
 
@@ -67,6 +73,7 @@ class ByteTokenizer(Tokenizer):
 
     def encode(self, text):
         """The token ids of a text. None are added; "<eos>" written in the text becomes eos_id."""
+        need_text(text)
         first, *others = text.split(self.eos)
         ids = list(first.encode("utf-8"))
         for part in others:
