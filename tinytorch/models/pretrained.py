@@ -641,8 +641,11 @@ def find_checkpoint(name_or_path):
         return files[0]
     try:
         path = Path(name_or_path).expanduser()
-        exists = path.exists() and bool(str(name_or_path))      # an empty text is the folder "." to pathlib
+        path.stat()                                             # exists() does not always say why it cannot look
+        exists = bool(str(name_or_path))                        # an empty text is the folder "." to pathlib
         lacks_config = exists and path.is_dir() and not (path / "config.json").is_file()
+    except (FileNotFoundError, NotADirectoryError):
+        exists = lacks_config = False
     except (OSError, RuntimeError, ValueError) as error:    # "~nobody/file", a name that is too long, a locked folder
         reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
         raise FileNotFoundError(f"There is no file {str(name_or_path)[:100]} that can be reached: {reason}.") from None
@@ -652,8 +655,8 @@ def find_checkpoint(name_or_path):
     if not exists:
         if path.suffix or path.name != str(name_or_path):
             raise FileNotFoundError(f"There is no file {path}.")
-        raise ValueError(f"There is no model named {name_or_path!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or give the path "
-                         "of a file, .gguf or .safetensors, or of the folder of a Hugging Face model.")
+        raise ValueError(f"There is no model named {str(name_or_path)[:100]!r}. Known are: {', '.join([*SHIPPED, *KNOWN])}; or "
+                         "give the path of a file, .gguf or .safetensors, or of the folder of a Hugging Face model.")
     return path
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #7fde93e0
