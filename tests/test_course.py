@@ -718,13 +718,14 @@ def test_a_lesson_is_done_when_its_package_is_right_too(workspace):
     assert f"Notice: {LESSON} is not done yet (see tinytorch course status); what fails here may come from there.\n" in out
 
 
-def test_the_reference_stands_in_for_what_cannot_be_imported(workspace):
-    edit(workspace / "02_layers.ipynb", append("#| export\n[][0]"))
+def test_the_reference_stands_in_for_what_cannot_be_imported(workspace, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")            # as on Windows, whatever the error says is readable
+    edit(workspace / "02_layers.ipynb", append("#| export\n{}['Gr\u00fc\u00dfe']"))
     edit(workspace / f"{LESSON}.ipynb", give(all_right()))
     code, out, _ = tinytorch(workspace, "course", "check", LESSON)
     assert code == 0 and {state for state, _ in lines(out).values()} == {"passed"}
     assert [line for line in out.splitlines() if "Notice" in line] == [
-        "Notice: 02_layers cannot be imported (IndexError: list index out of range); the reference stands in for it."]
+        "Notice: 02_layers cannot be imported (KeyError: 'Gr\u00fc\u00dfe'); the reference stands in for it."]
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"lessons": []}', '{"lessons": {"03_attention": {}, "02_layers": [], "01_tensor": 3}}',

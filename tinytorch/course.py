@@ -184,7 +184,8 @@ def import_fault(module, table, seconds=60):
         write_package(table, folder)
         try:
             done = subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {folder!r}); import {module}"],
-                                  stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds)
+                                  stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace", timeout=seconds,
+                                  env={**os.environ, "PYTHONIOENCODING": "utf-8"})          # Windows would have another one
         except subprocess.TimeoutExpired:
             return f"it takes more than {seconds} seconds"
     if not done.returncode:
