@@ -3,6 +3,7 @@
 The commands are those of nbs/instructors.md, run on a copy of the course with short time limits.
 """
 import ast
+import asyncio
 import copy
 import csv
 import os
@@ -14,6 +15,8 @@ import nbformat
 import pytest
 
 pytest.importorskip("nbgrader", reason="the extra 'course' is not installed")
+
+import zmq.asyncio
 
 from tests import lessons as L
 from tests.misconceptions import Right, Wrong
@@ -283,6 +286,16 @@ def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
     LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
     assert nb.cells[1].outputs[0].text == "2\n"
     assert failure(nb.cells[3]).ename == NOT_REACHED
+
+
+def test_nobody_is_told_what_pyzmq_does_on_windows(tmp_path, monkeypatch, recwarn):
+    """There it warns that asyncio's usual loop lacks something, and adds it. Here it is told that our loop is that one."""
+    monkeypatch.setattr(asyncio, "ProactorEventLoop", asyncio.SelectorEventLoop, raising=False)
+    monkeypatch.setattr(zmq.asyncio, "_get_selector", zmq.asyncio._get_selector_windows)
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(1 + 1)")], metadata=source().metadata)
+    LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
+    assert nb.cells[0].outputs[0].text == "2\n"
+    assert not [warning for warning in recwarn if "Proactor" in str(warning.message)]
 
 
 def nbgrader(folder, *arguments):

@@ -385,7 +385,9 @@ class LimitedExecute(Execute):
         self.deadline = time.monotonic() + self.lesson_timeout
         self.shutdown_kernel = "immediate"      # it has nothing to save, and it may be in a loop
         self.timeout_func = self.seconds_for
-        return super().preprocess(nb, resources)
+        with warnings.catch_warnings():         # pyzmq's about asyncio on Windows, where it then does what is needed
+            warnings.filterwarnings("ignore", "Proactor event loop", RuntimeWarning)
+            return super().preprocess(nb, resources)
 
     def seconds_for(self, cell):
         """How long a cell may run: its own limit, or what is left for the notebook."""
