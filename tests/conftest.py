@@ -4,10 +4,6 @@ import signal
 
 import pytest
 
-# One thread for each process: tests run side by side, and small matrices gain nothing from more.
-# This has to come before NumPy is imported.
-for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
 os.environ.setdefault("JUPYTER_PLATFORM_DIRS", "1")  # Jupyter warns when it has to choose
 
 

@@ -75,7 +75,7 @@ def needed_by(path):
 def built_on(path):
     """For each exercise of a lesson the earlier ones that its check needs; found out in a process of its own."""
     done = subprocess.run([sys.executable, "-m", "tests.course_table", str(path)], cwd=L.ROOT, text=True, encoding="utf-8",
-                          env={**os.environ, "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"}, capture_output=True)
+                          env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
     found = json.loads(done.stdout)

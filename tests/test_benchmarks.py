@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from tests import THREADS
 from tests.benchmarks import measure, parts, report
 from tests.benchmarks.__main__ import PARTS, SIZES, main
 from tests.benchmarks.llama import LlamaCpp
@@ -189,7 +190,7 @@ def run(monkeypatch, capsys, *arguments, busy):
     monkeypatch.setattr(measure.Others, "processors", lambda self: next(readings))
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     monkeypatch.setitem(parts.PARTS, "decode", lambda bench: [ROW])
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in THREADS:
         monkeypatch.setenv(name, "1")                       # so that it is put back
     code = main(["decode", *arguments])
     return code, capsys.readouterr().out

@@ -79,7 +79,7 @@ def test_checks_tell_wrong_from_right(path, tmp_path, record_property):
     done = subprocess.run(
         [sys.executable, "-m", "tests.misconceptions.runner", path, f"tests.misconceptions.{path.stem}",
          tmp_path / "results.json"],
-        cwd=L.ROOT, env={**os.environ, "MPLBACKEND": "Agg", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=L.ROOT, env={**os.environ, "MPLBACKEND": "Agg"},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8", timeout=600)
     assert done.returncode == 0, done.stdout
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))

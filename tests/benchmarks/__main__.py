@@ -12,6 +12,8 @@ import os
 import shutil
 import sys
 
+from tests import THREADS
+
 PARTS = "decode", "prefill", "context", "train", "import", "memory", "cached", "smollm2"
 SIZES = "0.8M", "7M", "30M", "124M"
 
@@ -28,7 +30,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"unknown part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    for name in THREADS:
         os.environ[name] = str(options.threads)         # has to come before NumPy and PyTorch are imported
 
     from rich.console import Console

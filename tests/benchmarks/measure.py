@@ -112,8 +112,8 @@ def machine():
             versions.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             versions.append(f"{package} not installed")
-    return {"processor": f"{processor()}, {os.cpu_count()} cores, {platform.system()}", "blas": "; ".join(sorted(blas)),
-            "versions": ", ".join(versions)}
+    return {"processor": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
+            "blas": "; ".join(sorted(blas)) or "a BLAS whose threads cannot be set, such as Apple's", "versions": ", ".join(versions)}
 
 
 class Threads:
