@@ -1,11 +1,12 @@
 """nbgrader's configuration. Run nbgrader from this folder; the course lives in modules/."""
 import os
 import sys
+import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 # nbgrader starts "alembic" by its bare name, so its folder must be found even if the environment is not activated.
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 sys.path.insert(0, str(ROOT))  # this repository's package, installed or not
 
 from tinytorch.grading import configure  # noqa: E402
