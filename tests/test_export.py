@@ -53,6 +53,13 @@ def test_package_is_what_the_notebooks_export(copy):
     assert not different, f"run nbdev_export; not as exported: {different}"
 
 
+@pytest.mark.parametrize("path", [path for path in sorted((ROOT / "tinytorch").rglob("*.py")) if path.name[0] != "_"],
+                         ids=lambda path: path.stem)
+def test_a_module_says_what_it_is(path):
+    """nbdev takes the docstring from the line "> ..." under the title; a string in the first exported cell comes too late."""
+    assert (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").endswith(".")
+
+
 def test_notebooks_are_clean(copy):
     before = {path: path.read_bytes() for path in notebooks(copy)}
     # nbdev only warns of a notebook that it cannot clean, so its warnings must be errors.
