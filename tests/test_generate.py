@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from tinytorch.core.tensor import is_grad_enabled, no_grad
+from tinytorch.core.tensor import Tensor, is_grad_enabled, no_grad
 from tinytorch.generation import generate as module
 from tinytorch.generation.generate import (Difference, Sampler, first_difference, generate, penalise, stream,
                                            token_probabilities, trim_to)
-from tinytorch.generation.kv_cache import CacheFullError, ExactCache, KVCache
+from tinytorch.generation.kv_cache import CacheFullError, ExactCache, KVCache, LayerCache
 from tinytorch.models.transformer import Transformer, TransformerConfig, generate_naive
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -717,6 +718,92 @@ def test_taking_back_from_a_policy_that_drops_tokens(per_head):
     cache = Drops(per_head)
     assert trim_to(cache, [20, 20]) == [20, 20]
     assert trim_to(cache, [20, 11]) == [11, 11]
+
+
+class Window(LayerCache):
+    """A sliding window with sinks that are told by positions, row by row: what a row keeps stands at the right, in its order."""
+    def __init__(self, batch_size, max_seq_len, num_kv_heads, head_dim, dtype=np.float32, *, window, sinks):
+        super().__init__(batch_size, None, num_kv_heads, head_dim, dtype)
+        self.window, self.sinks = window, sinks
+        self.reset()
+
+    def reset(self):
+        self.size, self.padded, self.dropped_at = 0, False, 0
+        self.keys = self.values = np.zeros((self.batch_size, self.num_kv_heads, 0, self.head_dim), self.dtype)
+        self._positions = self.clock = np.zeros((self.batch_size, 0), int)
+
+    def keep(self, wanted):
+        order = np.argsort(wanted, axis=1, kind="stable")[:, wanted.shape[1] - wanted.sum(axis=1).max(initial=0):]
+        empty = ~np.take_along_axis(wanted, order, axis=1)
+        self._positions, self.clock = (np.take_along_axis(a, order, axis=1) for a in (self._positions, self.clock))
+        self._positions[empty] = -1
+        self.keys, self.values = (np.take_along_axis(a, order[:, None, :, None], axis=2) for a in (self.keys, self.values))
+
+    def update(self, key, value, positions=None):
+        key, value, positions = self.check(key, value, positions)
+        T, held = key.shape[2], self._positions
+        first = np.where(positions < 0, self.size + T, positions).min(axis=1, keepdims=True)    # of the new tokens
+        old = (held >= self.sinks) & (held <= first - self.window)
+        if old.any():
+            self.dropped_at = self.size
+        self.keep((held >= 0) & ~old)
+        self.padded = self.padded or bool((positions != np.arange(self.size, self.size + T)).any())
+        self._positions = np.concatenate([self._positions, positions], axis=1)
+        self.clock = np.concatenate([self.clock, np.tile(np.arange(self.size, self.size + T), (self.batch_size, 1))], axis=1)
+        self.keys, self.values = np.concatenate([self.keys, key], axis=2), np.concatenate([self.values, value], axis=2)
+        self.size += T
+        return self.read()
+
+    def read(self, except_last=0):
+        return tuple(Tensor(a[:, :, :self.length - except_last]) for a in (self.keys, self.values))
+
+    def check_trim(self, n):
+        n = super().check_trim(n)
+        if n < self.size < self.dropped_at + n:
+            raise ValueError("What the window would show then has been dropped.")
+        return n
+
+    def trim(self, n):
+        n = self.check_trim(n)
+        self.size -= n
+        self.keep((self.clock < self.size) & (self._positions >= 0))
+        if not self.size:
+            self.reset()
+        return n
+
+    def reorder(self, rows):
+        self.keys, self.values, self._positions, self.clock = (a[rows] for a in (self.keys, self.values, self._positions, self.clock))
+
+    length = property(lambda self: self._positions.shape[1])
+    positions = property(lambda self: self._positions.copy())
+    nbytes = property(lambda self: self.keys.nbytes + self.values.nbytes)
+    state = load_state = None
+
+
+def windowed_naive(prompt, n, policy):
+    """Greedy, everything in one forward at every step, so that the mask alone makes the window."""
+    tokens = list(prompt)
+    with no_grad():
+        for _ in range(n):
+            tokens.append(int(MODEL([tokens], cache=KVCache.for_model(MODEL, layer_cache=policy)).data[0, -1].argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("window, sinks", [(1, 0), (4, 2), (6, 0)])
+def test_a_window_in_a_ragged_conversation(window, sinks):
+    """Pitfalls 18, 20, 23 and 24 together: padding comes between a row's tokens, rows stop early, and some turns go back."""
+    policy = partial(Window, window=window, sinks=sinks)
+    cache = KVCache.for_model(MODEL, batch_size=3, layer_cache=policy)
+    rows, rng = [PROMPT, [7], list(range(20, 31))], np.random.default_rng(window)
+    for turn in range(4):
+        expected = [windowed_naive(row, 8, policy) for row in rows]
+        stop = expected[turn % 3][-3] if turn else []
+        cut = [len(row) + (new + [stop]).index(stop) for row, new in zip(rows, [e[len(r):] for e, r in zip(expected, rows)])]
+        expected = [row[:end] for row, end in zip(expected, cut)]
+        assert generate(MODEL, rows, 8, cache=cache, stop=[stop] if turn else ()) == expected
+        rows = [row + rng.integers(0, 40, n).tolist() for row, n in zip(expected, (1, 5, 2))]
+    assert cache.layers[0].length <= window + sinks + 5 + 8
+    varied(sum(rows, []))
 
 
 # ---- batches ----------------------------------------------------------------------------------------------------------

@@ -481,6 +481,17 @@ def test_trim():
     assert snapshot(cache) == snapshot(make())
 
 
+def test_a_layer_trims_no_more_than_it_has_seen():
+    layer = make().layers[0]
+    layer.update(*kv(3))
+    assert layer.trim(5) == 3 and layer.size == layer.length == 0
+    assert layer.trim(1) == 0 and layer.size == 0
+    layer.update(*kv(2))
+    with pytest.raises(ValueError, match="n is -1"):
+        layer.trim(-1)
+    assert layer.size == 2 and layer.positions.tolist() == [[0, 1]] * B
+
+
 def test_trim_of_padding():
     cache = make()
     feed(cache, 2)
@@ -991,6 +1002,9 @@ def test_an_evicting_policy_can_undo_a_staged_write():
     other = cache.copy()
     cache.update(0, *kv(3, 5))
     cache.update(1, *kv(3, 6))
+    for layer in range(LAYERS):                              # meanwhile `get` shows no staged token
+        for one, two in zip(cache.get(layer), other.get(layer)):
+            np.testing.assert_array_equal(one.data, two.data[:, :, -one.shape[2]:])
     for each in (cache, other):
         feed(each, 2, seed=7)
         each.trim(1)
