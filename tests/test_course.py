@@ -23,8 +23,12 @@ from tests import course_table, lessons as L
 from tests.misconceptions import Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
+from tinytorch import course
 from tinytorch.cli import main
-from tinytorch.course import STUB, Workspace, built_by, faults_of_package, import_table, is_open, lessons, write_package
+from tinytorch.course import (
+    STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, find_lesson, import_fault, import_table,
+    is_open, is_solved, lessons, minutes, need, write_package,
+)
 from tinytorch.grading import EDITED, handed_out, passed_on, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -167,6 +171,14 @@ def test_start_refuses_a_folder_that_is_not_empty(tmp_path):
     code, out, err = tinytorch(tmp_path, "course", "start", "work")
     assert (code, out) == (2, "") and "no empty folder" in err and err.count("\n") == 1
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["notes.txt"]
+    assert "no empty folder" in tinytorch(tmp_path, "course", "start", "work/notes.txt")[2]
+
+
+def test_start_takes_an_empty_folder(tmp_path):
+    (tmp_path / "my work").mkdir()
+    code, out, err = tinytorch(tmp_path, "course", "start", "my work", "--from", "8")
+    assert (code, err) == (0, "")
+    assert out.endswith('Start with 08_pretrained.ipynb:\n    cd "my work"\n    jupyter lab 08_pretrained.ipynb\n')
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -177,6 +189,19 @@ def test_errors_are_sentences(tmp_path, arguments, says):
     code, out, err = tinytorch(tmp_path, "course", *arguments)
     assert (code, out) == (2, "") and says in err and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["6", "06", "kv_cache", "06_kv_cache", "06_kv_cache.ipynb", "work/06_kv_cache.ipynb"])
+def test_a_lesson_has_several_names(text):
+    assert find_lesson(text) == "06_kv_cache"
+
+
+def test_what_the_installation_lacks_is_named(tmp_path, monkeypatch):
+    with pytest.raises(Refused, match="needs more packages .No module named 'no_such'.. Install them: pip install"):
+        need("no_such")
+    monkeypatch.setattr(course, "PACKAGE", tmp_path / "tinytorch")
+    with pytest.raises(Refused, match="lacks the notebooks of its lessons"):
+        lessons()
 
 
 @pytest.mark.parametrize("damage, says", [(lambda path: path.write_text("{", encoding="utf-8"), "cannot be read"),
@@ -241,6 +266,17 @@ def test_nbdev_export_builds_the_students_package(workspace):
     assert code == 2 and "already" in err
 
 
+def test_solve_keeps_every_notebook_of_the_student(workspace):
+    path = workspace / f"{LESSON}.ipynb"
+    for text in "first", "second":
+        edit(path, append(text))
+        assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
+    assert [L.read(workspace / f"_{LESSON}_mine_{i}.ipynb").cells[-1].source for i in (1, 2)] == ["first", "second"]
+    path.unlink()
+    assert tinytorch(workspace, "course", "solve", LESSON) == (0, f"{path.name} now holds the reference solution.\n", "")
+    assert path.read_bytes() == lessons()[LESSON].read_bytes()
+
+
 def test_the_package_follows_the_notebooks_by_content(workspace):
     """An older notebook that is put back by hand counts, whatever the time stamps say."""
     notebook, built = workspace / f"{LESSON}.ipynb", workspace / "tinytorch" / "core" / "attention.py"
@@ -265,6 +301,54 @@ def test_check_passes_right_answers_and_status_remembers(workspace):
     assert states["02_layers"].startswith("reference solution")
     assert states[LESSON].startswith((f"done {CHECKS} of {CHECKS}", f"reference solution {CHECKS} of {CHECKS}"))
     assert states["04_transformer"] == "not checked"
+
+
+def test_a_workspace_is_found_from_inside(made, tmp_path):
+    assert Workspace.find(made / "tinytorch" / "core").folder == made.resolve()
+    assert Workspace.find(tmp_path) is None
+
+
+def test_only_other_code_is_another_notebook(tmp_path):
+    def of(*cells):
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+        return digest(tmp_path / "a.ipynb")
+
+    code, text = nbformat.v4.new_code_cell, nbformat.v4.new_markdown_cell
+    printed = [nbformat.v4.new_output("stream", text="5")]
+    assert of(code("a = 1"), text("Question"), code("b")) == of(code("a = 1", outputs=printed, execution_count=3), text("Answer"), code("b"))
+    assert len({of(code("a = 1"), code("b")), of(code("a = 1\nb")), of(code("a = 2"), code("b"))}) == 3
+    (tmp_path / "a.ipynb").write_bytes(b"\xff")
+    (tmp_path / "b.ipynb").write_bytes(b"[]")
+    assert None not in (digest(tmp_path / "a.ipynb"), digest(tmp_path / "b.ipynb")) and digest(tmp_path / "c.ipynb") is None
+    assert digest(tmp_path / "a.ipynb") != digest(tmp_path / "b.ipynb")
+
+
+def test_the_states_of_a_lesson(workspace):
+    own = Workspace(workspace)
+    facts = {"digest": digest(own.notebook(LESSON)), "passed": 3, "checks": 3, "exported": True}
+    for change, state in (({}, "done"), ({"exported": False}, "passed, not in your package"), ({"passed": 2}, "not right yet"),
+                          ({"digest": "of another"}, "changed since its check")):
+        own.remember(**{LESSON: facts | change})
+        assert own.state(LESSON) == state
+    own.notebook(LESSON).unlink()
+    assert own.state(LESSON) == "missing"
+
+
+def test_earlier_lessons_that_are_not_done_are_named_together(workspace):
+    for name in "01_tensor", "02_layers":
+        edit(workspace / f"{name}.ipynb", append("mine"))
+    own = Workspace(workspace)
+    assert earlier_lessons(own, LESSON, import_table(LESSON, own.package), own.export()) == [
+        "01_tensor, 02_layers are not done yet (see tinytorch course status); what fails here may come from there"]
+
+
+@pytest.mark.parametrize("code, seconds, fault", [
+    ("", 60, ""), ("print(1)\n[][0]", 60, "IndexError: list index out of range"), ("import os\nos._exit(3)", 60, "it ends Python (3)"),
+    ("while True: pass", 1, "it takes more than 1 seconds")])
+def test_what_keeps_a_module_from_being_imported(tmp_path, code, seconds, fault):
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    table = ImportTable({"tinytorch.core.mine": tmp_path / "mine.py"}, {}, {})
+    assert import_fault("tinytorch.core.mine", table, seconds) == fault
 
 
 def test_check_of_everything_runs_only_what_was_begun(workspace):
@@ -380,11 +464,19 @@ def test_what_fails_behind_an_open_exercise_is_no_news(workspace):
 @pytest.mark.parametrize("source, wanted", [
     (f"def f():\n    {STUB}", True), (f"def f():\n    if x:\n        return 1\n    {STUB}", True),
     (f"try:\n    pass\nexcept OSError:\n    {STUB}", True), ("def f(:", True),
-    (f"def f():\n    # {STUB}\n    return 1", False), (f"def f():\n    return 1\n    {STUB}", False),
+    ("a = '\0'", True), (f"def f():\n    # {STUB}\n    return 1", False), (f"def f():\n    return 1\n    {STUB}", False),
     (f"s = {STUB!r}", False), ("def f():\n    raise NotImplementedError('something else')", False),
 ])
 def test_an_exercise_is_open_while_code_reaches_its_stub(source, wanted):
     assert is_open(source) is wanted
+
+
+def test_a_file_that_cannot_be_read_is_not_solved(tmp_path):
+    path = tmp_path / "layers.py"
+    for data, solved in (None, False), (b"a = '\xff'", False), (b"a = 1", True):
+        if data is not None:
+            path.write_bytes(data)
+        assert is_solved(path) is solved
 
 
 def test_to_do_means_that_the_stub_ended_the_check(workspace):
@@ -399,7 +491,7 @@ def test_to_do_means_that_the_stub_ended_the_check(workspace):
     assert found["apply_rotary"] == ("to do", "")
     assert found["visible"][0] == "failed" and wrong.says in found["visible"][1]
     assert found["heads"] == found["attention"] == ("not reached", "waits for apply_rotary, which is still to do")
-    assert found["grouped_attention"] == ("passed", "")
+    assert found["grouped_attention"] == ("passed", "") and "Begin with" not in out
 
 
 def test_checks_use_what_the_lesson_gives(workspace):
@@ -757,9 +849,11 @@ def test_demo_runs_on_the_students_package(workspace, tmp_path):
 
 
 def test_demo_in_a_workspace_finds_the_shipped_model(workspace):
+    edit(workspace / "02_layers.ipynb", append("#| export\ndef f(:"))
     code, out, err = tinytorch(workspace, "demo", "--json", "--max-new-tokens", 5, package=L.ROOT)
     assert code == 0, err
     assert json.loads(out)["model"] == "tiny" and json.loads(out)["same_tokens"] is True
+    assert "Notice: 02_layers cannot be exported (SyntaxError: invalid syntax)." in err
     assert (workspace / "tinytorch" / "models" / "tiny.safetensors").exists()
 
 
@@ -825,6 +919,17 @@ def test_the_instructors_page_knows_the_lesson(path):
     if not hasattr(os, "fork"):
         pytest.skip("this system cannot fork a process")
     assert rows[1:] == course_table.exercise_rows(path), WRITE
+
+
+def test_minutes_are_those_of_reading_and_writing(tmp_path):
+    """10 for text, 10 for given code, 20 for a solution. Blank lines and comments, checks, and what only measures cost nothing."""
+    lines = "a = 1\n    # text\n\n" * 150
+    solution = f"    ### {L.BEGIN}\n" + "    b = 2\n    # text\n" * 20 + f"    ### {L.END}\n"
+    cells = [nbformat.v4.new_markdown_cell("word " * 1500), nbformat.v4.new_code_cell(solution + lines),
+             *(nbformat.v4.new_code_cell(lines, metadata=metadata)
+               for metadata in ({"tags": ["measure"]}, {"tags": ["optional"]}, {"nbgrader": {"locked": True}}))]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "a.ipynb")
+    assert minutes(tmp_path / "a.ipynb") == 40
 
 
 def test_the_instructors_page_lists_no_other_lesson():
