@@ -29,7 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .course import Refused, app as course_app, own_command, progress_bar
+from .course import DrawingConsole, Refused, app as course_app, own_command, progress_bar
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
 from .models.pretrained import from_pretrained
@@ -37,7 +37,7 @@ from .models.pretrained import from_pretrained
 # %% ../modules/source/90_cli/90_cli.ipynb #c7113b4a
 def load(name):
     """Model and tokenizer by name or path, with a progress bar on standard error."""
-    with progress_bar(f"Loading {name}") as progress:
+    with progress_bar("Loading the model") as progress:
         return from_pretrained(name, progress=progress)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #40a2e3b9
@@ -161,23 +161,22 @@ def race(lanes, draw):
 # %% ../modules/source/90_cli/90_cli.ipynb #2922ffba
 def side_by_side(lanes, console, lines=None):
     """A table with one panel per lane: what it has written and how fast. `lines`: show only the last so many."""
-    plain = console.is_dumb_terminal or not console.encoding.startswith("utf")
     grid = Table.grid(expand=True)
     panels = []
     for lane in lanes:
-        grid.add_column(ratio=1)
+        grid.add_column(ratio=1, overflow="fold")
         text = Text(lane.text)
         if lines is not None:
             text = Text("\n").join(text.wrap(console, max(1, console.width // len(lanes) - 4))[-lines:])
-        panels.append(Panel(text, title=lane.title, box=box.ASCII if plain else box.ROUNDED,
-                            subtitle=f"{len(lane.ids)} tokens, {lane.tokens_per_second:.1f}/s"))
+        panels.append(Panel(text, title=lane.title, box=box.ASCII if console.is_dumb_terminal else box.ROUNDED,
+                            subtitle=f"{lane.tokens_per_second:.1f} tokens/s"))
     grid.add_row(*panels)
     return grid
 
 
 def watch(lanes, console):
     """Run the race, drawn ten times a second where the console is a terminal that can be drawn on."""
-    if not console.is_terminal or console.is_dumb_terminal:
+    if not console.is_interactive:
         race(lanes, lambda: None)
         return
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -235,7 +234,7 @@ def demo(
              Lane("with cache", stream(language_model, ids, max_new_tokens, cache=cache, stop=stop), tokenizer.text_stream())]
 
     try:
-        watch(lanes, Console(stderr=as_json or not sys.stdout.isatty()))
+        watch(lanes, DrawingConsole(stderr=as_json or not sys.stdout.isatty()))
     except KeyboardInterrupt:
         if not as_json:
             Console().print(side_by_side(lanes, Console()))         # what there was to see until then
@@ -262,7 +261,7 @@ def demo(
         print(f"cache memory:  {memory:.1f} MB")
         print()
         curves = {"o": uncached.figures()["ms_per_token"], "+": cached.figures()["ms_per_token"]}
-        if drawing := chart(curves, width=max(20, min(64, console.width - 11))):
+        if drawing := chart(curves, width=max(8, min(64, console.width - 11))):
             print(drawing, "      o without cache   + with cache", sep="\n")
     if not same:
         raise typer.Exit(1)
@@ -303,15 +302,17 @@ def written_files(text, out, resume):
 def follow(trainer, checkpoint, every):
     """Run a trainer with a bar on standard error; a checkpoint at the beginning and after `every` steps. Whether it came to its end."""
     from tinytorch.training.trainer import save_checkpoint
-    columns = [TextColumn("loss {task.fields[loss]:.3f}"), BarColumn(), TaskProgressColumn(),
-               TextColumn("{task.fields[rate]:,.0f} tokens per second"), TimeRemainingColumn()]
-    console, began = Console(stderr=True), trainer.step
-    with Interrupts() as interrupts, Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=trainer.config.steps, completed=began, loss=float("nan"), rate=0.0)
+    console, began = DrawingConsole(stderr=True), trainer.step
+    columns = [TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True)]
+    if console.width >= 50:
+        columns.append(TextColumn("{task.fields[rate]}"))
+    with Interrupts() as interrupts, Progress(*columns, console=console, disable=not console.is_interactive) as bar:
+        task = bar.add_task("first step", total=trainer.config.steps, completed=began, rate="")
         save_checkpoint(trainer, checkpoint)
 
         def after_step(progress):
-            bar.update(task, completed=progress.step, loss=progress.loss, rate=progress.tokens / progress.seconds)
+            bar.update(task, completed=progress.step, description=f"loss {progress.loss:.3f}",
+                       rate=f"{progress.tokens / progress.seconds:,.0f} tokens/s")
             if interrupts.asked or progress.step % every == 0:
                 save_checkpoint(trainer, checkpoint)
             return interrupts.asked

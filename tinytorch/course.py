@@ -7,8 +7,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused', 'lessons', 'find_lesson',
            'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
            'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need', 'export_fault', 'Workspace',
-           'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check', 'solve',
-           'code_lines', 'minutes', 'status', 'own_command']
+           'DrawingConsole', 'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check',
+           'solve', 'code_lines', 'minutes', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 import tinytorch
@@ -425,12 +425,21 @@ class Workspace:
 app = typer.Typer(no_args_is_help=True, help="Work through the lessons: a workspace, self-checks, solutions.")
 
 
+class DrawingConsole(Console):
+    """A console for what is drawn again and again; it leaves room for the terminal's ^C."""
+
+    @property
+    def size(self):
+        width, height = super().size
+        return ConsoleDimensions(max(1, width - 2), height)
+
+
 @contextmanager
 def progress_bar(description):
-    """A bar on standard error; gives a function (done, total) that moves it. Shows nothing where that is no terminal."""
+    """A bar on standard error; gives a function (done, total) that moves it. Shows nothing where nothing can be drawn."""
     columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    console = DrawingConsole(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar:
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
