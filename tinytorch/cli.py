@@ -69,7 +69,7 @@ def encode(tokenizer, prompt, chat):
     return tokenizer.encode(tokenizer.chat([{"role": "user", "content": prompt}]) if chat else prompt)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2b260775
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True,
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, rich_markup_mode=None,
                   context_settings={"help_option_names": ["-h", "--help"]},
                   help="A small language model library in NumPy, with a KV cache.")
 
@@ -92,7 +92,7 @@ ModelOption = Annotated[str, typer.Option(
 
 @app.command("generate")
 def generate_command(
-    prompt: Annotated[str, typer.Argument(help="The text to continue.")],
+    prompt: Annotated[str, typer.Argument(help="The text to continue. Put -- before one that begins with -.")],
     model: ModelOption = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to write at most.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
@@ -223,7 +223,7 @@ def demo(
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens each loop writes at most.")] = 128,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")] = False,
 ):
-    """Race the uncached loop against the cached one on the same prompt."""
+    """Race the uncached loop against the cached one."""
     check_arguments(prompt, max_new_tokens)
     language_model, tokenizer = load(model)
     ids = tokenizer.encode(prompt)
@@ -405,10 +405,18 @@ def main(arguments=None):
         return STOPPED
     except UsageError as error:
         message = error.format_message()
-    except (ValueError, OSError, ImportError) as error:              # Refused is a ValueError
+        if message.startswith("Usage:"):                            # the help, because no command was given
+            print(message, file=sys.stderr)
+            return 2
+        message = f"{message.rstrip('.')}. See: {error.ctx.command_path} --help"
+    except OSError as error:
+        message = str(error)
+        if error.errno is not None:                                 # the system's words, not a sentence of the library
+            place = "" if error.filename is None else f" ({error.filename})"
+            message = f"{error.strerror}{place}. Choose another place, or see whether it exists, is yours to use and has room."
+    except (ValueError, ImportError) as error:                       # Refused is a ValueError
         message = str(error)
     except MemoryError as error:
         message = f"The memory does not suffice. {error}"
-    if message:                                                 # none when Typer has just printed the help
-        print(f"tinytorch: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tinytorch: {' '.join(message.split())}", file=sys.stderr)
     return 2

@@ -449,7 +449,7 @@ def start(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder.")],
     first: Annotated[str, typer.Option("--from", metavar="LESSON", help="Lessons before this one come solved.")] = "01",
 ):
-    """Make a workspace: the lessons without their solutions, and a package that they export."""
+    """Make a workspace: the lessons without their solutions. They export a package."""
     first = find_lesson(first)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} exists already and is no empty folder; nothing was changed. Choose another name.")
@@ -562,7 +562,7 @@ def check_lesson(workspace, lesson, seconds):
 # %% ../modules/source/91_course/91_course.ipynb #228552e6
 @app.command()
 def check(
-    module: Annotated[Optional[str], typer.Argument(metavar="[LESSON]", help="06 or kv_cache; all if left out; those not begun are only named.")] = None,
+    module: Annotated[Optional[str], typer.Argument(metavar="LESSON", help="06 or kv_cache; all if left out; those not begun are only named.")] = None,
     seconds: Annotated[int, typer.Option(help="How long one cell may run.", min=1)] = 30,
 ):
     """Run a lesson's self-checks on your code in a fresh kernel.
@@ -595,7 +595,7 @@ def check(
 # %% ../modules/source/91_course/91_course.ipynb #0ec4d0c5
 @app.command()
 def solve(module: Annotated[str, typer.Argument(metavar="LESSON", help="06 or kv_cache.")]):
-    """Put the reference solution in place of your notebook, which is kept beside it."""
+    """Put the reference solution in place of your notebook. Yours is kept beside it."""
     workspace, lesson = Workspace.here(), find_lesson(module)
     path = workspace.notebook(lesson)
     solution = lessons()[lesson]
