@@ -1,5 +1,6 @@
 """`tinytorch train`: a model from a text file, interrupted and resumed, and what it refuses."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from tinytorch.cli import main
 from tinytorch.generation.generate import Sampler, generate
 from tinytorch.models.pretrained import from_pretrained
+from tinytorch.training import trainer
 from tinytorch.training.data import read_text
 from tinytorch.training.trainer import Diverged, Trainer, load_model
 
@@ -100,8 +102,44 @@ def test_resuming_another_training_is_refused(capsys, here, monkeypatch, change,
         run(capsys, *command)
     before = (here / "cats.checkpoint.safetensors").read_bytes()
     code, out, err = run(capsys, *command, *change, "--resume")
-    assert code == 2 and says in err and err.count("\n") == 1
+    assert code == 2 and says in err and "options that it began with" in err and err.count("\n") == 1
     assert (here / "cats.checkpoint.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("term, width, shown", [("xterm", 80, ["first step", "loss 5.", "100%", "tokens/s"]),
+                                                ("xterm", 40, ["first step", "loss 5.", "100%", "00:00"]), ("dumb", 80, [])])
+def test_the_bar(capsys, here, monkeypatch, term, width, shown):
+    """It leaves room for the ^C of a terminal; where nothing can be drawn twice, there is none."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": term, "COLUMNS": str(width)}.items():           # rich takes that for a terminal
+        monkeypatch.setenv(name, value)
+    code, _, err = run(capsys, "train", "cats.txt", *SMALL, "--steps", 2)
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", err).replace("\r", "\n").splitlines()
+    assert code == 0 and bool(lines) == bool(shown) and max(map(len, lines), default=0) <= width - 2
+    for text in shown:
+        assert any(text in line for line in lines)
+    assert "nan" not in err and "\u2026" not in err
+
+
+@pytest.mark.parametrize("what, says, left", [("save_checkpoint", "with --out.", []), ("save_model", "with --resume.", ["cats.checkpoint.safetensors"])])
+def test_a_full_disk(capsys, here, monkeypatch, what, says, left):
+    """At the beginning another place helps; at the end nothing that was learnt is lost."""
+    def refuse(*arguments):
+        raise OSError("It cannot be written: No space left on device.")
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, what, refuse)
+        code, out, err = run(capsys, "train", "cats.txt", *SMALL, "--steps", 5)
+    assert (code, out) == (2, "") and "No space left" in err and err.endswith(f"{says}\n") and err.count("\n") == 1
+    assert names(here) == [*left, "cats.txt"]
+    if left:
+        assert run(capsys, "train", "cats.txt", *SMALL, "--steps", 5, "--resume")[0] == 0
+        assert names(here) == ["cats.safetensors", "cats.txt"]
+
+
+@pytest.mark.parametrize("text, word", [('"Stop!" said $(the cat). ', "Stop"), ("x" * 500, "x" * 20), ("\N{MOUSE}. " * 50, "...")])
+def test_what_it_tells_to_try_is_right_in_a_shell(capsys, here, text, word):
+    (here / "odd.txt").write_text(text * 10, encoding="utf-8")
+    out = run(capsys, "train", "odd.txt", *SMALL, "--steps", 1, "--out", "my model.safetensors")[1]
+    assert out.splitlines()[-1] == f'Try: tinytorch generate "{word}" --model "my model.safetensors" --temperature 0.8'
 
 
 def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(capsys, here, monkeypatch):
@@ -146,7 +184,7 @@ def test_a_real_ctrl_c(ctrl_c, here):
 
 
 @pytest.mark.parametrize("data, says", [
-    (b"", "empty"), (b" \n\n", "empty"), (b"short", "5 tokens, but a window of 16"),
+    (b"", "empty"), (b" \n\n", "empty"), (b"short", "5 tokens, but a window of 16"), (b"short", "--length"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a UTF-8 text"), (b"plain\0zero" * 100, "bytes that are zero"),
     ("Grüße".encode("latin-1") * 100, "not a UTF-8 text"), (b"\xff\xfet\0e\0x\0t\0", "not a UTF-8 text"),
 ])

@@ -212,6 +212,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'tinytorch.course.need': ('91_course/course.html#need', 'tinytorch/course.py'),
                                   'tinytorch.course.own_command': ('91_course/course.html#own_command', 'tinytorch/course.py'),
                                   'tinytorch.course.progress_bar': ('91_course/course.html#progress_bar', 'tinytorch/course.py'),
+                                  'tinytorch.course.quoted': ('91_course/course.html#quoted', 'tinytorch/course.py'),
                                   'tinytorch.course.reaches_stub': ('91_course/course.html#reaches_stub', 'tinytorch/course.py'),
                                   'tinytorch.course.solve': ('91_course/course.html#solve', 'tinytorch/course.py'),
                                   'tinytorch.course.stand_in': ('91_course/course.html#stand_in', 'tinytorch/course.py'),

@@ -11,6 +11,7 @@ __all__ = ['STOPPED', 'app', 'ModelOption', 'UsageError', 'load', 'wrong_option'
 import json
 import math
 import os
+import re
 import signal
 import sys
 import time
@@ -29,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .course import DrawingConsole, Refused, app as course_app, own_command, progress_bar
+from .course import DrawingConsole, Refused, app as course_app, own_command, progress_bar, quoted
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
 from .models.pretrained import from_pretrained
@@ -352,30 +353,41 @@ def train(
     ids = np.array(ByteTokenizer().encode(content))
     held = len(ids) // 10 if len(ids) >= 20 * (length + 1) else 0           # the last tenth is for validation
     learn, check = ids[:len(ids) - held], ids[len(ids) - held:]
-    next_batch(learn, 1, length, np.random.default_rng(0))                  # says so if the text is too short
+    try:
+        next_batch(learn, 1, length, np.random.default_rng(0))
+    except ValueError as error:                                             # the text is too short
+        raise Refused(f"{error} The option for that is --length.")
 
     config = TransformerConfig(vocab_size=ByteTokenizer.vocab_size, embed_dim=embed_dim, num_layers=layers, num_heads=4,
                                num_kv_heads=2, intermediate_dim=8 * embed_dim // 3, max_seq_len=max(1024, length))
     trainer = Trainer(Transformer(config, seed), lambda rng: [next_batch(learn, batch_size, length, rng)], plan,
                       data_id=f"{zlib.crc32(content.encode('utf-8'))} {batch_size} {length}")
     if resume:
-        load_checkpoint(trainer, checkpoint)
+        try:
+            load_checkpoint(trainer, checkpoint)
+        except ValueError as error:
+            raise Refused(f"{error} Give the text and the options that it began with, or delete it and begin again.")
         print(f"Going on after step {trainer.step} of {steps}.")
     try:
         finished = follow(trainer, checkpoint, save_every)
+        if finished:
+            save_model(out, trainer.model)
+    except OSError as error:
+        way = "Make room there and go on with --resume." if checkpoint.exists() else "Choose another place with --out."
+        raise Refused(f"{error} {way}")
     except Diverged as error:
         saved = f"The last checkpoint, {checkpoint}, is untouched. To begin again, delete it." if checkpoint.exists() else ""
         raise Refused(f"{error} {saved}")
     if not finished:
-        print(f"Step {trainer.step} of {steps} is saved. To go on, give the same command once more with --resume.")
+        print(f"Step {trainer.step} of {steps} is saved. To go on, give the same command again with --resume.")
         raise typer.Exit(STOPPED)
-    save_model(out, trainer.model)
     checkpoint.unlink()
     print(f"The model is in {out}: {trainer.model.num_parameters():,} weights, {steps} steps.")
     if held:
         batches = [next_batch(check, batch_size, length, np.random.default_rng(i)) for i in range(4)]
         print(f"Loss on the last tenth of the text, which it was not trained on: {evaluate(trainer.model, batches):.3f} per byte.")
-    print(f'Try: tinytorch generate "{content.split()[0]}" --model {out} --temperature 0.8')
+    word = re.search(r"\w{1,20}", content)
+    print(f'Try: tinytorch generate "{word[0] if word else "..."}" --model {quoted(out)} --temperature 0.8')
 
 # %% ../modules/source/90_cli/90_cli.ipynb #d32d14cb
 app.add_typer(course_app, name="course")

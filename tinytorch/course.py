@@ -7,8 +7,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused', 'lessons', 'find_lesson',
            'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
            'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need', 'export_fault', 'Workspace',
-           'DrawingConsole', 'progress_bar', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check',
-           'solve', 'code_lines', 'minutes', 'status', 'own_command']
+           'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson',
+           'check', 'solve', 'code_lines', 'minutes', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -443,6 +443,11 @@ def progress_bar(description):
         task = bar.add_task(description, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
+# %% ../modules/source/91_course/91_course.ipynb #14993490
+def quoted(path):
+    """A path as one writes it in a command, on Windows too."""
+    return f'"{path}"' if " " in str(path) else str(path)
+
 # %% ../modules/source/91_course/91_course.ipynb #56964748
 @app.command()
 def start(
@@ -470,7 +475,7 @@ def start(
     workspace.export()
     copy_weights(workspace.package)
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
-    print(f'    cd "{folder}"' if " " in str(folder) else f"    cd {folder}")
+    print(f"    cd {quoted(folder)}")
     print(f"    jupyter lab {first}.ipynb")
 
 # %% ../modules/source/91_course/91_course.ipynb #9983cd7d
