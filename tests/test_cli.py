@@ -1,7 +1,9 @@
 """The `tinytorch` command: what it writes, what it refuses, how it ends."""
+import errno
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,8 @@ from rich.console import Console
 import tinytorch
 from tests.tiny_gguf import tiny_config, write_tiny
 from tinytorch import cli
-from tinytorch.cli import Lane, chart, main, side_by_side
+from tinytorch.cli import Lane, chart, main, printable, side_by_side, watch
+from tinytorch.course import DrawingConsole
 from tinytorch.generation.generate import Sampler, generate, stream
 from tinytorch.models.pretrained import from_pretrained
 
@@ -103,10 +106,12 @@ def test_demo_stops_at_the_end_of_the_text(capsys, path, tmp_path):
     assert (code, err, json.loads(out)["new_tokens"]) == (0, "", 5)
 
 
-def test_demo_of_a_text_that_ends_at_once(capsys, path, tmp_path):
+def test_a_text_that_ends_at_once(capsys, path, tmp_path):
     ending, _ = ending_at(path, tmp_path, step=0)
     code, out, err = run(capsys, "demo", "--prompt", PROMPT, "--model", ending, "--max-new-tokens", 20)
     assert (code, out) == (2, "") and "nothing to race" in err and err.count("\n") == 1
+    code, out, err = run(capsys, "generate", PROMPT, "--model", ending, "--max-new-tokens", 20)
+    assert (code, out) == (0, "\n") and "ends its text right after this prompt" in err and err.count("\n") == 1
 
 
 def test_an_unfinished_letter_is_shown(capsys, path):
@@ -125,6 +130,76 @@ def test_panels_show_the_text_as_it_is(text):
     console = Console(file=io.StringIO(), width=80)
     console.print(side_by_side([lane], console))
     assert text in console.file.getvalue()
+
+
+def test_a_terminal_is_not_shown_what_it_would_obey(capsys, path, monkeypatch):
+    """A file or a pipe gets what the model has written."""
+    text = expected_text(path, PROMPT, 20)
+    assert {"\x1d", "\x02"} <= set(text)
+    command = ["generate", PROMPT, "--model", path, "--max-new-tokens", 20]
+    assert run(capsys, *command)[1] == text + "\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(capsys, *command)[1] == text.replace("\x1d", "\ufffd").replace("\x02", "\ufffd") + "\n"
+    assert printable("a\tb\n\x1b[2J\r\x7f\x9bü\u200d🐭\xa0") == "a\tb\n\ufffd[2J\ufffd\ufffd\ufffdü\u200d🐭\xa0"
+    lane = Lane("with cache", iter(()), None)
+    lane.text = "red\x1b[31m"
+    console = Console(file=io.StringIO(), width=80)
+    console.print(side_by_side([lane], console))
+    assert "red\ufffd[31m" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_a_narrow_terminal_gets_all(width):
+    lanes = [Lane("without cache", iter(()), None), Lane("with cache", iter(()), None)]
+    for lane in lanes:
+        lane.text, lane.ids, lane.times = "x" * 100, [1] * 100, [0.005] * 100
+    console = Console(file=io.StringIO(), width=width)
+    console.print(side_by_side(lanes, console))
+    shown = console.file.getvalue()
+    assert shown.count("x") == 200 and shown.count("200.0 tokens/s") == 2 and "without cache" in shown
+
+
+def test_a_plain_terminal_gets_plain_panels():
+    console = Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "dumb"})
+    console.print(side_by_side([Lane("with cache", iter(()), None)], console))
+    assert console.file.getvalue().isascii() and console.file.getvalue().count("+") == 4
+
+
+def drawn_lines(raw):
+    """The lines that were drawn, without the codes that colour and move."""
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", raw).replace("\r", "\n").splitlines()
+
+
+def test_what_is_drawn_live_leaves_room_for_the_sign_of_ctrl_c():
+    """A terminal writes ^C behind it; in a full line that would begin a new line, and what stands above would never be erased."""
+    model, tokenizer = from_pretrained("tiny")
+    lanes = [Lane(title, stream(model, tokenizer.encode("Mia"), 5), tokenizer.text_stream()) for title in ("one", "two")]
+    console = DrawingConsole(file=io.StringIO(), width=80, height=24, force_terminal=True, _environ={"TERM": "xterm"})
+    watch(lanes, console)
+    lines = drawn_lines(console.file.getvalue())
+    assert any("tokens/s" in line for line in lines) and max(map(len, lines)) == 78
+
+
+@pytest.mark.parametrize("term, drawn", [("xterm", True), ("dumb", False)])
+def test_the_bar_of_loading(capsys, path, monkeypatch, term, drawn):
+    """It leaves room in a narrow terminal, too. One that cannot move its cursor back gets none."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": term, "COLUMNS": "40"}.items():         # rich takes that for a terminal
+        monkeypatch.setenv(name, value)
+    code, out, err = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 2)
+    assert code == 0 and bool(err) == drawn and "Loading" not in out
+    assert max(map(len, drawn_lines(err)), default=0) == 38 * drawn
+
+
+@pytest.mark.parametrize("arguments", [[], ["generate"], ["demo"], ["train"], ["course"], ["course", "start"], ["course", "check"],
+                                       ["course", "solve"], ["course", "status"]])
+def test_help_shows_on_every_terminal(capsys, monkeypatch, arguments):
+    """In plain letters, and no name is cut, however narrow it is."""
+    monkeypatch.setenv("COLUMNS", "40")
+    code, out, err = run(capsys, *arguments, "--help")
+    assert (code, err) == (0, "") and out.isascii() and "-h, --help" in out and max(map(len, out.splitlines())) <= 50
+    if arguments == ["generate"]:
+        assert "  --max-new-tokens <" in out or "  --max-new-tokens INTEGER" in out
+        assert "--no-cache  " in out                        # a switch takes no value
 
 
 def test_a_small_terminal_sees_the_newest_lines():
@@ -180,6 +255,12 @@ def test_demo_prints_text_figures_and_chart(capsys, path):
         assert part in out
 
 
+def test_the_chart_fits_a_narrow_terminal(capsys, path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    out = run(capsys, "demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)[1]
+    assert [max(map(len, line.split("|")[1:])) for line in out.splitlines() if " |" in line[:10]] == [9] * 11
+
+
 def test_demo_says_when_the_tokens_differ(capsys, path, monkeypatch):
     """A cache that forgets what it holds writes another text, and the demo must not call it the same."""
     from tinytorch.generation.kv_cache import ExactCache
@@ -220,6 +301,9 @@ def test_chart_puts_values_where_they_belong():
     (["demo", "--prompt", ""], "prompt is empty"),
     (["demo", "--max-new-tokens", "0"], "--max-new-tokens is 0"),
     (["sing"], "sing"),
+    (["sing"], "See: tinytorch --help"),
+    (["generate", "-x"], "See: tinytorch generate --help"),
+    (["generate"], "See: tinytorch generate --help"),
 ])
 def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says):
     """The model named here does not exist; an error that came after loading would say so instead."""
@@ -244,6 +328,24 @@ def test_models_that_cannot_be_loaded(capsys, command, model, says):
     assert err.startswith("tinytorch: ") and err.count("\n") == 1 and says in err
 
 
+def test_a_model_without_a_chat_template_names_the_option(capsys):
+    code, out, err = run(capsys, "generate", "hi", "--chat")
+    assert (code, out) == (2, "") and "--chat" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("error, says", [
+    (OSError(errno.ENOSPC, "No space left on device"), "No space left on device. Choose"),
+    (PermissionError(errno.EACCES, "Permission denied", "here/model"), "Permission denied (here/model). Choose"),
+    (FileNotFoundError("There is no file here/model."), "There is no file here/model.\n"),
+])
+def test_what_the_system_refuses_is_a_sentence(capsys, monkeypatch, error, says):
+    def refuse(*arguments, **options):
+        raise error
+    monkeypatch.setattr(cli, "from_pretrained", refuse)
+    code, out, err = run(capsys, "generate", "hi")
+    assert (code, out) == (2, "") and err.startswith(f"tinytorch: {says}") and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", [["generate", PROMPT], ["demo"]])
 @pytest.mark.parametrize("count", [1000, 10**9])
 def test_too_long_for_the_model(capsys, path, command, count):
@@ -251,9 +353,14 @@ def test_too_long_for_the_model(capsys, path, command, count):
     assert code == 2 and out == "" and "max_seq_len" in err and err.count("\n") == 1
 
 
-def test_no_arguments_print_the_help(capsys):
-    code, out, err = run(capsys)
-    assert code == 2 and "generate" in out + err and "demo" in out + err and "Traceback" not in err
+@pytest.mark.parametrize("arguments, names", [([], ["generate", "demo", "train", "course"]),
+                                              (["course"], ["start", "check", "solve", "status"])])
+def test_no_arguments_print_the_help(capsys, arguments, names):
+    code, out, err = run(capsys, *arguments)
+    lines = (out + err).splitlines()
+    assert code == 2 and lines[0].startswith("Usage: tinytorch")
+    assert sorted(line.split()[0] for line in lines[-len(names):]) == sorted(names)
+    assert "..." not in "".join(lines[1:])                  # what a command does is not cut short
 
 
 def command(*arguments, **options):
@@ -320,9 +427,12 @@ def read_terminal(descriptor):
         return b""
 
 
-def test_a_terminal_that_knows_only_ascii(path):
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "TERM": "dumb"}
-    process = command("demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", "10", env=environment)
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_a_terminal_that_does_not_know_all_letters(path, encoding):
+    """The model's text and the prompt hold such letters; they are shown as signs."""
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "TERM": "dumb"}
+    process = command("demo", "--prompt", PROMPT + " Ω🐭", "--model", path, "--max-new-tokens", "10", env=environment)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0 and err == b""
-    assert out.decode("ascii").count("+") >= 4                  # the corners of the panels are plain
+    out = out.decode(encoding)
+    assert PROMPT + " ??" in out and out.count("+") >= 4        # the corners of the panels are plain

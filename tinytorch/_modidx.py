@@ -22,6 +22,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                'tinytorch.cli.main': ('90_cli/cli.html#main', 'tinytorch/cli.py'),
                                'tinytorch.cli.options': ('90_cli/cli.html#options', 'tinytorch/cli.py'),
                                'tinytorch.cli.print_version': ('90_cli/cli.html#print_version', 'tinytorch/cli.py'),
+                               'tinytorch.cli.printable': ('90_cli/cli.html#printable', 'tinytorch/cli.py'),
                                'tinytorch.cli.race': ('90_cli/cli.html#race', 'tinytorch/cli.py'),
                                'tinytorch.cli.side_by_side': ('90_cli/cli.html#side_by_side', 'tinytorch/cli.py'),
                                'tinytorch.cli.train': ('90_cli/cli.html#train', 'tinytorch/cli.py'),

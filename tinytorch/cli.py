@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'app', 'ModelOption', 'UsageError', 'load', 'wrong_option', 'check_arguments', 'end_of_text', 'encode',
-           'print_version', 'options', 'generate_command', 'Lane', 'race', 'side_by_side', 'watch', 'chart', 'demo',
-           'Interrupts', 'written_files', 'follow', 'train', 'main']
+           'print_version', 'options', 'printable', 'generate_command', 'Lane', 'race', 'side_by_side', 'watch',
+           'chart', 'demo', 'Interrupts', 'written_files', 'follow', 'train', 'main']
 
 # %% ../modules/source/90_cli/90_cli.ipynb #13be1e1a
 import json
@@ -67,7 +67,12 @@ def end_of_text(tokenizer):
 
 def encode(tokenizer, prompt, chat):
     """Token ids of the prompt, wrapped in the model's chat template if `chat`."""
-    return tokenizer.encode(tokenizer.chat([{"role": "user", "content": prompt}]) if chat else prompt)
+    if chat:
+        try:
+            prompt = tokenizer.chat([{"role": "user", "content": prompt}])
+        except ValueError as error:
+            raise Refused(f"--chat does not work with this model. {error}")
+    return tokenizer.encode(prompt)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2b260775
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True, rich_markup_mode=None,
@@ -89,6 +94,11 @@ def options(version: Annotated[bool, typer.Option("--version", callback=print_ve
 
 ModelOption = Annotated[str, typer.Option(
     "--model", help="tiny, smollm2, or the path of a .gguf file, of a model that `tinytorch train` wrote, or of a folder from Hugging Face.")]
+
+
+def printable(text):
+    """The text with a sign in place of each character that a terminal would obey; line ends and tabs stay."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 @app.command("generate")
@@ -117,9 +127,12 @@ def generate_command(
     decoder = tokenizer.text_stream()
     steps = stream(language_model, encode(tokenizer, prompt, chat), max_new_tokens, use_cache=not no_cache,
                    sampler=sampler, stop=end_of_text(tokenizer), seed=seed)
+    shown, ids = printable if sys.stdout.isatty() else str, None
     for ids in steps:
-        print(decoder.feed(ids), end="", flush=True)
+        print(shown(decoder.feed(ids)), end="", flush=True)
     print(decoder.finish())
+    if ids is None:
+        print("Note: the model ends its text right after this prompt. Try another prompt.", file=sys.stderr)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #aa1a0982
 class Lane:
@@ -166,7 +179,7 @@ def side_by_side(lanes, console, lines=None):
     panels = []
     for lane in lanes:
         grid.add_column(ratio=1, overflow="fold")
-        text = Text(lane.text)
+        text = Text(printable(lane.text))
         if lines is not None:
             text = Text("\n").join(text.wrap(console, max(1, console.width // len(lanes) - 4))[-lines:])
         panels.append(Panel(text, title=lane.title, box=box.ASCII if console.is_dumb_terminal else box.ROUNDED,
@@ -253,7 +266,7 @@ def demo(
                           "cache_mb": memory}))
     else:
         console = Console()
-        print(prompt)
+        print(printable(prompt))
         console.print(side_by_side(lanes, console))
         print(f"same tokens:   {'yes' if same else 'no'} ({len(cached.ids)} new tokens after {len(ids)} of the prompt)")
         for lane in lanes:
