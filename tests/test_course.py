@@ -2,6 +2,7 @@
 import ast
 import contextlib
 import copy
+import errno
 import io
 import json
 import os
@@ -26,8 +27,8 @@ from tests.test_misconceptions import bank
 from tinytorch import course
 from tinytorch.cli import main
 from tinytorch.course import (
-    STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, find_lesson, import_fault, import_table,
-    is_open, is_solved, lessons, minutes, need, write_package,
+    MARK, STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, find_lesson, import_fault,
+    import_table, is_begun, is_open, is_solved, lessons, minutes, need, write_package,
 )
 from tinytorch.grading import EDITED, handed_out, passed_on, restore
 
@@ -142,6 +143,7 @@ def lines(out):
                                              (["check", "01"], "Checking 01_tensor")])
 def test_what_takes_seconds_has_a_bar_on_a_terminal(workspace, monkeypatch, arguments, text):
     monkeypatch.setenv("FORCE_COLOR", "1")                      # rich takes that for a terminal
+    monkeypatch.setenv("TERM", "xterm")
     out, err = tinytorch(workspace, "course", *arguments)[1:]
     assert text in err and text not in out
 
@@ -181,9 +183,22 @@ def test_start_takes_an_empty_folder(tmp_path):
     assert out.endswith('Start with 08_pretrained.ipynb:\n    cd "my work"\n    jupyter lab 08_pretrained.ipynb\n')
 
 
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_start_that_fails_leaves_nothing_behind(tmp_path, monkeypatch, error):
+    """What is half made would be no empty folder for the next start."""
+    def fail(package):
+        assert (package.parent / f"{LESSON}.ipynb").is_file()
+        raise error
+    monkeypatch.setattr(course, "copy_weights", fail)
+    code, out, err = tinytorch(tmp_path, "course", "start", "work")
+    assert (code, out) == ((2, "") if isinstance(error, OSError) else (130, ""))
+    assert not list((tmp_path / "work").iterdir())
+
+
 @pytest.mark.parametrize("arguments, says", [
     (["check", "03"], "no workspace"), (["status"], "no workspace"), (["solve", "03"], "no workspace"),
-    (["start", "work", "--from", "77"], "no lesson '77'"),
+    (["start", "work", "--from", "77"], "no lesson '77'"), (["start", "work", "--from", ""], "no lesson ''"),
+    (["start", os.devnull + "/work"], "Choose another place"),
 ])
 def test_errors_are_sentences(tmp_path, arguments, says):
     code, out, err = tinytorch(tmp_path, "course", *arguments)
@@ -297,10 +312,63 @@ def test_check_passes_right_answers_and_status_remembers(workspace):
     assert (code, err) == (0, ""), out + err
     assert lines(out) == {name: ("passed", "") for name in EXERCISES}
     _, out, _ = tinytorch(workspace, "course", "status")
-    states = {line.split()[0]: " ".join(line.split()[3:]) for line in out.splitlines()[1:-1]}
+    states = {line.split()[0]: " ".join(line.split()[2:]) for line in out.splitlines()[1:-1]}
     assert states["02_layers"].startswith("reference solution")
     assert states[LESSON].startswith((f"done {CHECKS} of {CHECKS}", f"reference solution {CHECKS} of {CHECKS}"))
-    assert states["04_transformer"] == "not checked"
+    assert states["04_transformer"] == "not begun"
+
+
+def state_of(workspace, lesson=LESSON):
+    return next(" ".join(line.split()[2:]) for line in tinytorch(workspace, "course", "status")[1].splitlines()
+                if line.startswith(lesson))
+
+
+def test_status_tells_what_is_not_begun_from_what_is_wrong(workspace):
+    path = workspace / f"{LESSON}.ipynb"
+    assert state_of(workspace) == "not begun"
+    edit(path, lambda nb: new_cell(nb, "visible", "# I read as far as this"))
+    assert tinytorch(workspace, "course", "check", LESSON)[0] == 1
+    assert state_of(workspace) == f"not begun 0 of {CHECKS}"
+    edit(path, give({"visible": solution("visible").replace("<=", "<")}))
+    assert state_of(workspace).startswith("changed since its check")
+    (workspace / MARK).unlink()
+    Workspace(workspace).remember()
+    assert state_of(workspace) == "not checked"
+    assert tinytorch(workspace, "course", "check", LESSON)[0] == 1
+    assert state_of(workspace) == f"not right yet 0 of {CHECKS}"
+
+
+@pytest.mark.parametrize("lesson", lessons())
+def test_what_was_handed_out_is_not_begun_and_one_answer_begins_it(lesson, tmp_path):
+    path, nb = tmp_path / "work.ipynb", copy.deepcopy(handed_out(lesson))
+    nbformat.write(nb, path)
+    assert not is_begun(path, lessons()[lesson])
+    cell = next(cell for cell in reversed(nb.cells) if STUB in cell.source)
+    cell.source = cell.source.replace(STUB, "return x +", 1)                    # not even Python
+    nbformat.write(nb, path)
+    assert is_begun(path, lessons()[lesson])
+
+
+@pytest.mark.parametrize("width", [80, 40])
+def test_status_fits_the_terminal(workspace, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    space = Workspace(workspace)
+    edit(space.notebook(LESSON), give({**all_right(), "heads": solution("heads") + "\n# mine"}))
+    space.remember(**{LESSON: {"digest": digest(space.notebook(LESSON)), "passed": CHECKS, "checks": CHECKS, "exported": False}})
+    out = tinytorch(workspace, "course", "status")[1]
+    table = out.splitlines()[:-1]
+    assert out.isascii() and max(map(len, table)) <= width and "04_transformer" in out
+    assert (f"passed, not in your package  {CHECKS} of {CHECKS}" in out) == (width == 80)
+
+
+def test_what_cannot_be_remembered_leaves_the_memory_as_it_was(workspace):
+    space = Workspace(workspace)
+    facts = {"digest": "d", "passed": 1, "checks": 2, "exported": True}
+    space.remember(**{LESSON: facts})
+    (workspace / f"{MARK}.new").mkdir()                                         # a full disk, for example
+    with pytest.raises(OSError):
+        space.remember(**{LESSON: {**facts, "passed": 2}})
+    assert space.remembered() == {LESSON: facts}
 
 
 def test_a_workspace_is_found_from_inside(made, tmp_path):
@@ -365,6 +433,8 @@ def test_check_of_everything_runs_only_what_was_begun(workspace):
         assert left == any(state == "to do" for state, _ in lines(out).values())
     code, out, _ = tinytorch(workspace, "course", "check", "06")
     assert code == 0 and "changed" not in out
+    code, out, err = tinytorch(workspace, "course", "check", "")                # as a script does whose variable is empty
+    assert (code, out) == (2, "") and "no lesson ''" in err
 
 
 def test_check_says_what_is_wrong(workspace):
@@ -825,7 +895,7 @@ def test_the_reference_stands_in_for_what_cannot_be_imported(workspace, monkeypa
 def test_a_damaged_mark_counts_as_never_checked(workspace, text):
     (workspace / ".tinytorch.json").write_text(text, encoding="latin-1")
     code, out, err = tinytorch(workspace, "course", "status")
-    assert (code, err) == (0, "") and "not checked" in out
+    assert (code, err) == (0, "") and "not begun" in out
     assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
 
 

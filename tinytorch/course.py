@@ -6,9 +6,9 @@
 __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SETTINGS', 'README', 'DONE', 'REFERENCE', 'FACTS',
            'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused', 'lessons', 'find_lesson',
            'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable', 'import_table', 'copy_weights',
-           'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need', 'export_fault', 'Workspace',
-           'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons', 'faults_of_package', 'check_lesson',
-           'check', 'solve', 'code_lines', 'minutes', 'status', 'own_command']
+           'write_package', 'import_fault', 'Finder', 'stand_in', 'code_cells', 'digest', 'is_begun', 'need',
+           'export_fault', 'Workspace', 'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons',
+           'faults_of_package', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -32,6 +32,7 @@ from typing import Annotated, Optional
 import typer
 from rich.console import Console, ConsoleDimensions
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column, Table
 
 import tinytorch
 
@@ -309,17 +310,29 @@ not touched, the course is newer than this folder; a new workspace has what is m
 """
 
 # %% ../modules/source/91_course/91_course.ipynb #07911645
+def code_cells(path):
+    """The texts of a notebook's code cells. OSError, or ValueError, KeyError or TypeError where the file is no notebook."""
+    return ["".join(cell["source"]) for cell in json.loads(Path(path).read_bytes())["cells"] if cell["cell_type"] == "code"]
+
+
 def digest(path):
     """A digest of the code in a notebook, so that running or saving it changes nothing; None if there is no file."""
     try:
-        content = Path(path).read_bytes()
-        cells = json.loads(content)["cells"]
-        content = json.dumps(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]).encode()
+        content = json.dumps(code_cells(path)).encode()
     except OSError:
         return None
     except (ValueError, KeyError, TypeError):
-        pass                                    # no notebook; its bytes will do
+        content = Path(path).read_bytes()       # no notebook; its bytes will do
     return hashlib.sha256(content).hexdigest()
+
+
+def is_begun(path, solution):
+    """Whether a notebook lacks one of the lines that stand where the notebook `solution` has its solutions."""
+    try:
+        stubs = sum(line.strip() == STUB for cell in code_cells(path) for line in cell.splitlines())
+    except (OSError, ValueError, KeyError, TypeError):
+        return True                             # no notebook, so not the one that was handed out
+    return stubs < "".join(code_cells(solution)).count(" SOLUTION") // 2        # one mark above it and one below
 
 # %% ../modules/source/91_course/91_course.ipynb #d1c21453
 def need(module):
@@ -396,6 +409,8 @@ class Workspace:
             return "missing"
         if now == digest(lessons()[lesson]):
             return REFERENCE
+        if not (facts and facts["passed"]) and not is_begun(self.notebook(lesson), lessons()[lesson]):
+            return "not begun"
         if facts is None:
             return "not checked"
         if facts["digest"] != now:
@@ -419,7 +434,9 @@ class Workspace:
         """Write the facts {lesson: ...} over what was remembered of these lessons."""
         known = {**self.remembered(), **facts}
         text = json.dumps({"version": tinytorch.__version__, "lessons": known}, indent=1)
-        (self.folder / MARK).write_text(text + "\n", encoding="utf-8")
+        new = self.folder / f"{MARK}.new"
+        new.write_text(text + "\n", encoding="utf-8")
+        new.replace(self.folder / MARK)         # on a full disk the memory stays as it was
 
 # %% ../modules/source/91_course/91_course.ipynb #a2a0c085
 app = typer.Typer(no_args_is_help=True, help="Work through the lessons: a workspace, self-checks, solutions.")
@@ -467,13 +484,18 @@ def start(
             progress(len(notebooks), len(lessons()))
     folder.mkdir(parents=True, exist_ok=True)
     workspace = Workspace(folder)
-    for name, text in notebooks.items():
-        workspace.notebook(name).write_text(text, encoding="utf-8")
-    workspace.remember()
-    (folder / "settings.ini").write_text(SETTINGS.format(version=tinytorch.__version__), encoding="utf-8")
-    (folder / "README.md").write_text(README.format(first=first, number=first[:2]), encoding="utf-8")
-    workspace.export()
-    copy_weights(workspace.package)
+    try:
+        for name, text in notebooks.items():
+            workspace.notebook(name).write_text(text, encoding="utf-8")
+        workspace.remember()
+        (folder / "settings.ini").write_text(SETTINGS.format(version=tinytorch.__version__), encoding="utf-8")
+        (folder / "README.md").write_text(README.format(first=first, number=first[:2]), encoding="utf-8")
+        workspace.export()
+        copy_weights(workspace.package)
+    except BaseException:
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
     print(f"    cd {quoted(folder)}")
     print(f"    jupyter lab {first}.ipynb")
@@ -576,21 +598,21 @@ def check(
     is begun, nothing is checked, and it is 0.
     """
     workspace = Workspace.here()
-    chosen, untouched, code = [find_lesson(module)] if module else list(lessons()), [], 0
-    if not module:
+    chosen, untouched, code = list(lessons()) if module is None else [find_lesson(module)], [], 0
+    if module is None:
         with progress_bar("Looking at the lessons"):
             grading = need("tinytorch.grading")             # takes seconds
             untouched = [lesson for lesson in chosen if grading.is_untouched(lesson, workspace.notebook(lesson))]
     for lesson in chosen:
         try:
-            if not module and workspace.state(lesson) == REFERENCE:
+            if module is None and workspace.state(lesson) == REFERENCE:
                 print(f"{lesson}: the reference solution")
             elif lesson in untouched:
                 print(f"{lesson}: not begun")
             elif not check_lesson(workspace, lesson, seconds):
                 code = max(code, 1)
         except Refused as error:
-            if module:
+            if module is not None:
                 raise
             print(f"{lesson}: {error}")
             code = 2
@@ -649,15 +671,14 @@ def minutes(path):
 def status():
     """Show how far you are."""
     workspace = Workspace.here()
-    known, builds = workspace.remembered(), {notebook: module for module, notebook in built_by().items()}
-    rows, states = [("lesson", "builds", "minutes", "state", "checks passed")], []
+    known, states = workspace.remembered(), []
+    table = Table(Column("lesson", no_wrap=True), Column("minutes", no_wrap=True), Column("state", overflow="fold"), "checks passed",
+                  box=None, pad_edge=False, header_style="")
     for lesson, path in lessons().items():
         facts, state = known.get(lesson), workspace.state(lesson)
         states.append(state)
-        rows.append((lesson, builds[lesson], f"{minutes(path)}", state, f"{facts['passed']} of {facts['checks']}" if facts else ""))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        print("  ".join(f"{text:<{width}}" for text, width in zip(row, widths)).rstrip())
+        table.add_row(lesson, f"{minutes(path)}", state, f"{facts['passed']} of {facts['checks']}" if facts else "")
+    Console().print(table)
     print(f"{states.count(DONE)} of {len(states)} lessons are done by you, {states.count(REFERENCE)} solved for you.")
 
 # %% ../modules/source/91_course/91_course.ipynb #00d7661a
