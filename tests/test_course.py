@@ -960,7 +960,7 @@ def test_an_installed_wheel_makes_workspaces(tmp_path):
     for name in "pyproject.toml", "setup.py", "README.md", "LICENSE":
         shutil.copy(L.ROOT / name, source)
     done = subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation",
-                           "--disable-pip-version-check", "-w", str(tmp_path), str(source)], text=True, capture_output=True)
+                           "--disable-pip-version-check", "-w", str(tmp_path), str(source)], encoding="utf-8", capture_output=True)
     assert done.returncode == 0, done.stderr
     shutil.rmtree(source)
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:

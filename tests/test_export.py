@@ -78,6 +78,22 @@ def test_nothing_is_defined_twice_in_a_module():
         assert len(names) == len(set(names)), f"{path}: {sorted(name for name in set(names) if names.count(name) > 1)}"
 
 
+def is_text(call):
+    """Whether a call opens, reads or writes a text, also one that another process prints."""
+    name, method = getattr(call.func, "attr", getattr(call.func, "id", None)), isinstance(call.func, ast.Attribute)
+    modes = [value.value for value in call.args[1 - method:] if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+    return (method and name in ("read_text", "write_text") or name == "open" and not any("b" in mode for mode in modes)
+            or name == "run" and any(word.arg == "text" for word in call.keywords))
+
+
+def test_every_text_is_said_to_be_utf_8():
+    """Windows would take another encoding."""
+    for path in [*(ROOT / "tinytorch").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), ROOT / "setup.py", ROOT / "nbgrader_config.py"]:
+        calls = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call) and is_text(node)]
+        wrong = [call.lineno for call in calls if not {"encoding", None} & {word.arg for word in call.keywords}]
+        assert not wrong, f"{path}: say encoding= in the lines {wrong}"
+
+
 def test_both_configurations_agree():
     settings = configparser.ConfigParser()
     settings.read(ROOT / "settings.ini", encoding="utf-8")

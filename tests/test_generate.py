@@ -1329,5 +1329,5 @@ def test_importing_is_light():
     heavy = "typer, rich, matplotlib, safetensors, torch, gguf, tokenizers, IPython, nbdev"
     code = ("import sys, tinytorch.generation.generate\n"
             f"print([m for m in '{heavy}'.split(', ') if m in sys.modules])")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", cwd=ROOT, timeout=60)
     assert run.stdout.strip() == "[]" and run.stderr == ""

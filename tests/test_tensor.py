@@ -369,7 +369,7 @@ class TestBackward:
             "threading.stack_size(1024 * 1024)\n"
             "thread = threading.Thread(target=run)\n"
             "thread.start(); thread.join()\n")
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60,
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=60,
                               cwd=Path(__file__).parents[1])
         assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "1.0", "")
 
@@ -389,7 +389,7 @@ def test_the_memory_of_freed_arrays_is_kept():
         "    many = [t + t for _ in range(40)]\n"
         "    del many\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", cwd=Path(__file__).parents[1])
     assert done.returncode == 0 and int(done.stdout) < 500, done
 
 

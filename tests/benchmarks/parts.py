@@ -275,7 +275,7 @@ def train(bench):
 
 def in_new_process(*arguments):
     """What a new Python prints, read as JSON."""
-    return json.loads(subprocess.run([sys.executable, *arguments], check=True, capture_output=True, text=True).stdout)
+    return json.loads(subprocess.run([sys.executable, *arguments], check=True, capture_output=True, encoding="utf-8").stdout)
 
 
 IMPORT = """
