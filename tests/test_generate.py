@@ -140,6 +140,7 @@ def test_the_ends_of_every_filter():
     everything = token_probabilities(logits)
     for kind in ({"top_k": 5}, {"top_k": 10**9}, {"top_p": 1.0}, {"min_p": 0.0}, {"top_p": 1}):
         np.testing.assert_array_equal(token_probabilities(logits, **kind), everything, err_msg=str(kind))
+    assert token_probabilities(np.array([0, -50], np.float32), top_p=1.0)[1] > 0        # though the first alone rounds to 1
     np.testing.assert_array_equal(token_probabilities(logits, min_p=1.0), [0, 0.5, 0, 0.5, 0])
     np.testing.assert_array_equal(token_probabilities(logits, 1e-8), [0, 0.5, 0, 0.5, 0])
     assert everything[4] == 0 and everything.sum() == pytest.approx(1)
@@ -173,6 +174,10 @@ def test_the_probabilities_of_a_large_vocabulary_are_exact():
         got = token_probabilities(logits, top_p=top_p)
         assert set(np.flatnonzero(got)) == set(order[:count])
         np.testing.assert_allclose(got[order[:count]], p[order[:count]] / p[order[:count]].sum())
+    logits = logits.round()                                              # many equal ones: the lower ids come first
+    order = np.argsort(-logits, kind="stable")
+    for top_k in (1, 100, 10_000):
+        assert set(np.flatnonzero(token_probabilities(logits, top_k=top_k))) == set(order[:top_k])
 
 
 @pytest.mark.parametrize("bad, words", [(np.nan, "nan"), (np.inf, "inf")])
@@ -210,11 +215,14 @@ def test_sampler_calls():
     assert alone == ids.tolist() and all(type(i) is int for i in alone)
     np.testing.assert_array_equal(logits, before)
     assert Sampler()(logits, [[]] * 3, rngs).tolist() == logits.argmax(axis=-1).tolist()
+    assert type(Sampler()(logits[0], [], rngs[0])) is int
+    assert Sampler(repetition_penalty=2.0)(logits.tolist(), [[], [1], [2]], rngs).shape == (3,)
     for histories, generators in (([[1]], rngs), ([[1]] * 3, rngs[:2])):
         with pytest.raises(ValueError, match="every row needs one of each"):
             sampler(logits, histories, generators)
     p = sampler.probabilities(logits[0], [1])
     assert p.shape == (9,) and p.sum() == pytest.approx(1) and np.count_nonzero(p) <= 5
+    np.testing.assert_allclose(sampler.probabilities(logits[0].tolist(), [1]), p, rtol=1e-6)
 
 
 @pytest.mark.parametrize("sampler", [Sampler(1.0), Sampler(0.5), Sampler(1.7, top_k=7), Sampler(1.0, top_p=0.8),
@@ -274,10 +282,17 @@ def test_whole_numbers_beyond_int64_make_a_sampler():
 
 
 def test_numpy_numbers_make_a_sampler():
-    sampler = Sampler(np.float32(0.5), np.int64(3), np.float64(0.9), np.float32(0.1), np.float32(1.5))
-    assert 0 <= sampler(np.zeros(4, np.float32), [1], np.random.default_rng(0)) < 4
+    for sampler in (Sampler(np.float32(0.5), np.int64(3), np.float64(0.9), np.float32(0.1), np.float32(1.5)),
+                    Sampler(np.int64(1), repetition_penalty=np.int64(2))):
+        assert 0 <= sampler(np.zeros(4, np.float32), [1], np.random.default_rng(0)) < 4
     with pytest.raises(dataclasses.FrozenInstanceError):
         Sampler().temperature = 1.0
+
+
+@pytest.mark.parametrize("kind, expected", [({"top_k": 1}, 1), ({"top_p": 0}, 1), ({"top_p": 1}, 3), ({"min_p": 0}, 3),
+                                            ({"min_p": 1}, 1)], ids=str)
+def test_samplers_at_the_ends_of_what_is_allowed(kind, expected):
+    assert np.count_nonzero(Sampler(1.0, **kind).probabilities(np.array([1, 3, 2], np.float32))) == expected
 
 
 def test_filters_agree_with_transformers():
@@ -333,7 +348,7 @@ def test_cached_equals_uncached(seed, heads, batch, length, n, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "PREFILL_CHUNK", chunk)
         with_cache, rows = logits_and_tokens(model, prompts, n)
-    without, same = logits_and_tokens(model, prompts, n, use_cache=False)
+        without, same = logits_and_tokens(model, prompts, n, use_cache=False)        # never in chunks
     np.testing.assert_allclose(with_cache, without, atol=1e-4)
     assert rows == same
     assert rows == expected
@@ -904,6 +919,20 @@ def test_a_row_that_stops_leaves_the_draws_of_the_others_alone():
     assert cut[0] == rows[0][:8] and cut[1:] == rows[1:]
 
 
+def test_only_the_logits_of_the_last_tokens_are_computed():
+    """Those of a whole prompt would take more memory than the cache: a number for each token of the vocabulary."""
+    computed = []
+
+    def model(tokens, **how):
+        logits = MODEL(tokens, **how)
+        computed.append(logits.shape)
+        return logits
+    model.config = MODEL.config
+    for use_cache in (True, False):
+        generate(model, PROMPTS, 3, use_cache=use_cache)
+    assert computed == [(3, 1, 40)] * 6
+
+
 def test_any_function_can_be_the_sampler():
     seen = []
 
@@ -958,6 +987,7 @@ def scripted(tokens, stop, prompt=(9,), **how):
     ([1, 2, 3], [np.array([2, 3])], [[1]]),
     ([1, 2, 3], ((2, 3),), [[1]]),
     ([1, 2, 3], 3, [[1], [2]]),
+    ([1, 2, 3], np.array(3), [[1], [2]]),
     ([1, 2, 3], [39, [38, 37]], [[1], [2], [3]]),
 ])
 @pytest.mark.parametrize("use_cache", [True, False])
@@ -1214,7 +1244,8 @@ def test_the_prompt_is_not_changed():
 @pytest.mark.parametrize("prompt, error, words", [
     *((empty, ValueError, "The prompt is empty") for empty in ([], [[]], [[1], []], (), np.array([], int), np.zeros((2, 0), int),
                                                                np.zeros((0, 3), int))),
-    ("text", TypeError, "Encode text"), (["a"], TypeError, "Encode text"), (["ab", "c"], TypeError, "Encode text"), (b"ab", TypeError, "ids"),
+    ("", TypeError, "Encode text"), ("text", TypeError, "Encode text"), (["a"], TypeError, "Encode text"),
+    (["ab", "c"], TypeError, "Encode text"), (b"ab", TypeError, "ids"),
     ([1.0], TypeError, "whole numbers"), ([True], TypeError, "whole numbers"), (np.array([1.0]), TypeError, "whole numbers"),
     (np.array([True]), TypeError, "whole numbers"), ([[1], 2], TypeError, "whole numbers"), ([1, [2]], TypeError, "whole numbers"),
     ([[[1]]], TypeError, "whole numbers"), (None, TypeError, "whole numbers"), (5, TypeError, "whole numbers"),
@@ -1301,8 +1332,8 @@ def test_the_size_of_the_weights_does_not_hide_a_mistake():
 
 
 @pytest.mark.parametrize("tokens, error, words", [
-    ([], ValueError, "empty"), ([[]], ValueError, "empty"), (np.zeros((0, 3), int), ValueError, "empty"),
-    ([[1], [2, 3]], ValueError, "1, 2 tokens"), ([[1], []], ValueError, "empty"), ([1.0], TypeError, "whole numbers"),
+    ([], ValueError, "prompt is empty"), ([[]], ValueError, "prompt is empty"), (np.zeros((0, 3), int), ValueError, "prompt is empty"),
+    ([[1], [2, 3]], ValueError, "1, 2 tokens"), ([[1], []], ValueError, "prompt is empty"), ([1.0], TypeError, "whole numbers"),
     ("ab", TypeError, "whole numbers"), ([[[1]]], TypeError, "whole numbers"), ([40], ValueError, "id 40"), (None, TypeError, "whole numbers"),
 ], ids=str)
 def test_impossible_tokens_to_compare(tokens, error, words):
