@@ -99,7 +99,7 @@ class Sampler:
     def __post_init__(self):
         def check(name, meaning, good):
             value = getattr(self, name)
-            if isinstance(value, (bool, str)) or not good(value):
+            if isinstance(value, bool) or not good(value):
                 raise ValueError(f"{name} is {value!r}, but it must be {meaning}.")
         def number(value):
             try:
@@ -254,12 +254,11 @@ def grow_rows(model, rows, max_new_tokens, cache, sampler, stops):
 # %% ../../modules/source/07_generation/07_generation.ipynb #56e216fc
 def id_list(ids, what, advice="Encode text with the tokenizer first."):
     """`ids` as a list of Python ints, or a TypeError that says what `what` must be."""
-    given, ids = ids, ids.tolist() if hasattr(ids, "tolist") else ids
     try:
-        ids = [None] if isinstance(ids, (str, bytes)) else list(ids)
-        return [operator.index(None if isinstance(i, bool) else i) for i in ids]         # refuses None, floats, strings
+        items = [None] if isinstance(ids, (str, bytes)) else ids
+        return [operator.index(None if isinstance(i, bool) else i) for i in items]       # refuses None, floats, strings
     except TypeError:
-        raise TypeError(f"{what} must be a list of token ids, which are whole numbers, but it is {given!r:.80}. "
+        raise TypeError(f"{what} must be a list of token ids, which are whole numbers, but it is {ids!r:.80}. "
                         f"{advice}") from None
 
 

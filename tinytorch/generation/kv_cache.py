@@ -174,11 +174,9 @@ def checked_array(name, array, dtype):
         array = array.data
     else:
         array = as_array(f"The {name}", array)
-    if array.dtype == dtype:
-        return array
     if array.dtype.kind not in "fiu":
         raise ValueError(f"The {name} has dtype {array.dtype}, but the cache stores floating-point numbers.")
-    return array.astype(dtype)
+    return array.astype(dtype, copy=False)
 
 
 @add_to_class(LayerCache)
