@@ -424,6 +424,8 @@ def test_one_slot_less_is_refused_before_anything_runs():
     for use_cache in (True, False):
         with pytest.raises(ValueError, match="need 15 positions, but the model's max_seq_len is 14.*at most 10 new"):
             stream(model, PROMPT, 11, use_cache=use_cache)
+        with pytest.raises(ValueError, match="5 tokens of prompt and 11 new ones need 15 positions"):
+            stream(model, [[7], PROMPT, [7]], 11, use_cache=use_cache)
 
 
 def test_a_full_cache_can_still_give_one_token():
@@ -447,6 +449,12 @@ def test_no_new_tokens(prompt):
         assert out == prompt and out is not prompt
         assert list(stream(MODEL, prompt, 0, **how)) == []
     assert cache.seq_pos == 0
+
+
+def test_no_new_tokens_need_nothing_and_change_nothing():
+    long, cache = [1] * (CONFIG.max_seq_len + 2), filled([range(5)])
+    assert generate(MODEL, long, 0) == long
+    assert generate(MODEL, [1, 2, 3, 4, 5], 0, cache=cache) == [1, 2, 3, 4, 5] and cache.seq_pos == 5
 
 
 # ---- going on with a cache --------------------------------------------------------------------------------------------
@@ -503,6 +511,10 @@ def test_a_cache_that_does_not_belong_is_refused():
     with pytest.raises(ValueError, match="use_cache=False"):
         generate(MODEL, history, 1, cache=cache, use_cache=False)
     assert cache.seq_pos == 10
+    two = KVCache.for_model(MODEL, batch_size=2)
+    rows = generate(MODEL, [PROMPT, [7]], 6, cache=two)
+    with pytest.raises(ValueError, match="holds 6 tokens of row 1, but its prompt has only 1"):
+        generate(MODEL, [rows[0][:10], [7]], 1, cache=two)
     with pytest.raises(ValueError, match="1 layers of .* but the model has 2 layers"):
         generate(MODEL, PROMPT, 1, cache=KVCache(1, 20, 1, 4, 8, num_kv_heads=2))
     for sizes in ((1, 20, 1, 4, 8), (1, 20, 2, 4, 8)):                     # of other models: they keep what they hold
@@ -516,6 +528,13 @@ def test_a_cache_that_does_not_belong_is_refused():
     generate(MODEL, history, 1, cache=cache)
 
 
+class EveryHead(ExactCache):
+    """Tells the positions of each head, as policies do whose heads keep different tokens."""
+    @property
+    def positions(self):
+        return np.repeat(super().positions[:, None], self.num_kv_heads, axis=1)
+
+
 def filled(positions, model=MODEL, **kw):
     """A cache after one forward with these positions; the token at position p is p + 1, padding is 0."""
     positions = np.array(positions)
@@ -525,26 +544,28 @@ def filled(positions, model=MODEL, **kw):
     return cache
 
 
+@pytest.mark.parametrize("layer_cache", [ExactCache, EveryHead])
 @pytest.mark.parametrize("positions", [
     [[1]], [[0, 2]], [[0, 2, 5]], [[0, 0]], [[1, 0]], [[0, 0, 2]], [[3, 4, 5]], [[-1, 1]], [[-1, -1, 1]], [[0, -1, 2]], [[0, 1], [0, 2]],
     [[0, 1], [-1, 1]]], ids=str)
-def test_a_cache_with_gaps_in_its_positions_is_refused(positions):
+def test_a_cache_with_gaps_in_its_positions_is_refused(positions, layer_cache):
     """How many tokens of a row it holds cannot be told then, and every answer would give wrong tokens."""
-    cache = filled(positions)
+    cache = filled(positions, layer_cache=layer_cache)
     prompts = [list(range(1, 8))] * len(positions)
     for call in (generate, stream):
         with pytest.raises(ValueError, match=rf"row {len(positions) - 1} of the cache are not 0, 1, 2"):
             call(MODEL, prompts, 2, cache=cache)
-    assert cache.layers[0].positions.tolist() == positions and cache.seq_pos == len(positions[0])
+    assert cache.layers[0]._positions[:, :cache.seq_pos].tolist() == positions and cache.seq_pos == len(positions[0])
     cache.reset()
     assert generate(MODEL, prompts, 2, cache=cache) == [generate_naive(MODEL, prompts[0], 2)] * len(prompts)
 
 
+@pytest.mark.parametrize("layer_cache", [ExactCache, EveryHead])
 @pytest.mark.parametrize("positions", [[[0]], [[-1]], [[-1, 0, 1]], [[0, -1, 1, -1]], [[-5, 0, -2, 1]], [[-1, -1], [0, 1]],
                                        [[0, 1, -1, -1, 2], [-1, -1, 0, -1, -1]]], ids=str)
-def test_padding_may_stand_anywhere_in_a_cache(positions):
+def test_padding_may_stand_anywhere_in_a_cache(positions, layer_cache):
     prompts = [list(range(1, 8 - i)) for i in range(len(positions))]
-    assert generate(MODEL, prompts, 5, cache=filled(positions)) == [generate_naive(MODEL, prompt, 5) for prompt in prompts]
+    assert generate(MODEL, prompts, 5, cache=filled(positions, layer_cache=layer_cache)) == [generate_naive(MODEL, prompt, 5) for prompt in prompts]
 
 
 def test_gaps_in_a_layer_above_the_first_are_found():
@@ -629,6 +650,22 @@ def test_the_room_is_counted_in_tokens_where_a_policy_drops_some():
     with pytest.raises(CacheFullError, match="6 slots, but 7 are needed"):
         generate(MODEL, prompt, 3, cache=cache)
     assert cache.seq_pos == 5
+
+
+def test_the_row_with_most_tokens_to_add_decides_how_many_slots_are_needed():
+    positions, prompts = [[0, 1, 2], [-1, -1, 0]], [[1, 2, 3, 4], [1, 2, 3, 4, 5]]
+    with pytest.raises(CacheFullError, match="7 slots, but 8 are needed: 3 are used, 4 tokens of prompt"):
+        generate(MODEL, prompts, 2, cache=filled(positions, max_seq_len=7))
+    assert generate(MODEL, prompts, 2, cache=filled(positions, max_seq_len=8)) == [generate_naive(MODEL, p, 2) for p in prompts]
+
+
+def test_a_policy_that_never_fills_has_room_for_everything():
+    class NeverFull(ExactCache):
+        def __init__(self, *sizes, **kw):
+            super().__init__(*sizes, **kw)
+            self.max_seq_len = None
+    cache = KVCache.for_model(MODEL, layer_cache=NeverFull)
+    assert cache.max_seq_len is None and generate(MODEL, PROMPT, 9, cache=cache) == generate_naive(MODEL, PROMPT, 9)
 
 
 @pytest.mark.parametrize("cache", [ExactCache(1, 20, 2, 8), MODEL, "cache", []], ids=lambda cache: type(cache).__name__)
@@ -732,7 +769,8 @@ class Drops:
 def test_taking_back_from_a_policy_that_drops_tokens(per_head):
     cache = Drops(per_head)
     assert trim_to(cache, [20, 20]) == [20, 20]
-    assert trim_to(cache, [20, 11]) == [11, 11]
+    for limit in (12, 11):
+        assert trim_to(cache, [20, limit]) == [limit, limit]
 
 
 class Window(LayerCache):
