@@ -455,6 +455,7 @@ def test_no_new_tokens_need_nothing_and_change_nothing():
     long, cache = [1] * (CONFIG.max_seq_len + 2), filled([range(5)])
     assert generate(MODEL, long, 0) == long
     assert generate(MODEL, [1, 2, 3, 4, 5], 0, cache=cache) == [1, 2, 3, 4, 5] and cache.seq_pos == 5
+    assert generate(MODEL, [7], 0) == [7]
 
 
 # ---- going on with a cache --------------------------------------------------------------------------------------------
@@ -957,18 +958,18 @@ def test_a_row_that_stops_leaves_the_draws_of_the_others_alone():
     assert cut[0] == rows[0][:8] and cut[1:] == rows[1:]
 
 
-def test_only_the_logits_of_the_last_tokens_are_computed():
-    """Those of a whole prompt would take more memory than the cache: a number for each token of the vocabulary."""
-    computed = []
+@pytest.mark.parametrize("use_cache, widths, slots", [(True, [11, 1, 1], 13), (False, [11, 12, 13], None)])
+def test_what_is_forwarded_with_and_without_a_cache(use_cache, widths, slots):
+    """The results are the same, so the work is looked at: the tokens that go in, and the logits of no other than the last."""
+    calls = []
 
-    def model(tokens, **how):
-        logits = MODEL(tokens, **how)
-        computed.append(logits.shape)
+    def model(tokens, cache, **how):
+        logits = MODEL(tokens, cache=cache, **how)
+        calls.append((tokens.shape, cache and cache.max_seq_len, logits.shape))
         return logits
     model.config = MODEL.config
-    for use_cache in (True, False):
-        generate(model, PROMPTS, 3, use_cache=use_cache)
-    assert computed == [(3, 1, 40)] * 6
+    generate(model, PROMPTS, 3, use_cache=use_cache)
+    assert calls == [((3, width), slots, (3, 1, 40)) for width in widths]
 
 
 def test_any_function_can_be_the_sampler():
@@ -1142,7 +1143,7 @@ def test_a_cache_that_changes_while_a_stream_waits(use):
         cache.trim(1)
     elif use == "forward":
         with no_grad():
-            MODEL([[1]], cache=cache)
+            MODEL([[1, 2, 3]], cache=cache)
     else:
         other = stream(MODEL, [7, 8], 9, cache=KVCache.for_model(MODEL))
         assert next(other) and next(steps), "a cache of its own disturbs nobody"
@@ -1337,19 +1338,27 @@ def test_a_planted_mistake_is_found(layer, mistake, position):
     cache = KVCache.for_model(model, layer_cache=in_layer(layer, mistake))
     found = first_difference(model, TOKENS, cache=cache)
     assert isinstance(found, Difference) and found[:2] == (layer, position) and found.error > 1e-2
+    assert [type(part) for part in found] == [int, int, float]
     assert cache.seq_pos == 0
 
 
-def test_a_mistake_at_one_position():
+def test_a_mistake_at_one_position_of_one_row():
     class Slips(ExactCache):
         def update(self, key, value, positions=None):
             keys, values = super().update(key, value, positions)
             if self.size == 9:                                           # the token at position 8
-                return keys, type(values)(values.data * 1.01)
+                values = type(values)(values.data * np.float32([1, 1.01])[:, None, None, None])
             return keys, values
-    found = first_difference(MODEL, [TOKENS, TOKENS], cache=KVCache.for_model(MODEL, batch_size=2, layer_cache=Slips))
-    assert found[:2] == (0, 8) and 1e-4 < found.error < 0.1
-    assert first_difference(MODEL, [TOKENS] * 2, KVCache.for_model(MODEL, batch_size=2, layer_cache=Slips), tolerance=0.5) is None
+    both = [TOKENS, TOKENS[::-1]]
+    with no_grad():
+        full, cache = next(MODEL.hidden_states(both)).data[1, 8], KVCache.for_model(MODEL, batch_size=2, layer_cache=Slips)
+        for t in range(9):
+            first, *_ = MODEL.hidden_states([[row[t]] for row in both], cache=cache)
+    error = np.abs(first.data[1, 0] - full).max() / np.sqrt(np.square(full).mean())
+    found = first_difference(MODEL, both, cache=KVCache.for_model(MODEL, batch_size=2, layer_cache=Slips))
+    assert found[:2] == (0, 8) and 1e-4 < error < 0.1
+    assert found.error == pytest.approx(error, rel=1e-3)
+    assert first_difference(MODEL, both, KVCache.for_model(MODEL, batch_size=2, layer_cache=Slips), tolerance=0.5) is None
 
 
 def test_nan_is_a_difference():
