@@ -616,14 +616,16 @@ def test_load_accepts_tensors_and_lists():
     assert layer.weight.data.tolist() == [3, 4]
 
 
-def test_a_state_of_the_modules_own_arrays_may_be_exchanged():
+@pytest.mark.parametrize("view", [lambda array: array, lambda array: array[:], lambda array: Tensor(array[:])],
+                         ids=["array", "view", "Tensor"])
+def test_a_state_of_the_modules_own_arrays_may_be_exchanged(view):
     """state_dict gives the arrays themselves; filling one parameter must not change what another is filled from."""
     first, second = Linear(2, 2), Linear(2, 2)
     module = Module()
     module.parts = [first, second]
     a, b = first.weight.data.copy(), second.weight.data.copy()
     state = module.state_dict()
-    module.load_state_dict({"parts.0.weight": state["parts.1.weight"], "parts.1.weight": state["parts.0.weight"]})
+    module.load_state_dict({f"parts.{i}.weight": view(state[f"parts.{1 - i}.weight"]) for i in range(2)})
     assert np.array_equal(first.weight.data, b) and np.array_equal(second.weight.data, a)
 
 

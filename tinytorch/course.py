@@ -493,8 +493,9 @@ def start(
         workspace.export()
         copy_weights(workspace.package)
     except BaseException:
-        for path in folder.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shutil.rmtree(workspace.package, ignore_errors=True)
+        for path in [*map(workspace.notebook, notebooks), *folder.glob(f"{MARK}*"), folder / "settings.ini", folder / "README.md"]:
+            path.unlink(missing_ok=True)
         raise
     print(f"Made {folder} with {len(notebooks)} lessons. Start with {first}.ipynb:")
     print(f"    cd {quoted(folder)}")

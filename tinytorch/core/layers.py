@@ -307,8 +307,9 @@ def load_state_dict(self, state):
     """
     own = dict(self.named_parameters())
     arrays = {name: np.asarray(value.data if isinstance(value, Tensor) else value) for name, value in state.items()}
-    ours = {id(parameter.data) for parameter in own.values()}               # filling one of them must not change another
-    arrays = {name: array.copy() if id(array) in ours else array for name, array in arrays.items()}
+    ours = [parameter.data for parameter in own.values()]                   # filling one of them must not change another
+    arrays = {name: array.copy() if any(np.may_share_memory(array, one) for one in ours) else array
+              for name, array in arrays.items()}
     problems = [f"missing: {name}" for name in own if name not in arrays]
     problems += [f"unexpected: {name}" for name in arrays if name not in own]
     for name, array in arrays.items():

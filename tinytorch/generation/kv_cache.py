@@ -174,9 +174,11 @@ def checked_array(name, array, dtype):
         array = array.data
     else:
         array = as_array(f"The {name}", array)
+    if array.dtype == dtype:                    # the usual case, and the quickest way to see it
+        return array
     if array.dtype.kind not in "fiu":
         raise ValueError(f"The {name} has dtype {array.dtype}, but the cache stores floating-point numbers.")
-    return array.astype(dtype, copy=False)
+    return array.astype(dtype)
 
 
 @add_to_class(LayerCache)
