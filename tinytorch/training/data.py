@@ -125,7 +125,8 @@ ONE_FOOD, MANY_FOODS = counted(FOODS)
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #ee674bf0
 FREE_SLOTS = {
-    "day": ["One day", "One morning", "Last week", "In the summer", "On Sunday", "After school"],
+    "day": ["One day", "One morning", "Last week", "In the summer", "On Sunday", "After school",
+            "Once upon a time"],
     "began": ["played with", "looked for", "went out with", "sat down with", "walked home with"],
     "came": ["brought", "had", "came with", "arrived with", "was there with"],
     "lead": ["Then", "Soon", "Later", "After lunch", "In the evening", "Suddenly"],

@@ -57,7 +57,7 @@ class Part(NamedTuple):
 
 
 RECIPE = [Part(TrainingConfig(steps=5700, warmup=100, peak_lr=4e-3, final_lr=4e-5, beta2=0.98, seed=0), 1800),
-          Part(TrainingConfig(steps=5200, warmup=50, peak_lr=1e-3, final_lr=1e-5, beta2=0.98, seed=1), 5200)]
+          Part(TrainingConfig(steps=5200, warmup=50, peak_lr=1e-3, final_lr=1e-5, beta2=0.98, seed=2), 5200)]
 
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #6201c10a
 def sum_rows(sums):
