@@ -110,6 +110,11 @@ y = y / y.sum(axis=axis, keepdims=True)
 y = np.exp(x.data - x.data.max())
 y = y / y.sum(axis=axis, keepdims=True)
 ''' + SOFTMAX_BACKWARD),
+    Wrong("softmax", "the logarithm of the sum added to the maximum", says="subtract the maximum first, by itself", body='''
+scores = np.where(np.isneginf(x.data).all(axis=axis, keepdims=True), 0, x.data)
+top = scores.max(axis=axis, keepdims=True)
+y = np.exp(x.data - (top + np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))))
+''' + SOFTMAX_BACKWARD),
     Wrong("softmax", "axis ignored", says="another axis than `axis`", body='''
 y = np.exp(x.data - x.data.max(axis=-1, keepdims=True))
 y = y / y.sum(axis=-1, keepdims=True)
@@ -209,6 +214,13 @@ def backward(grad):
 
 return record(y, backward, x)
 '''),
+    Wrong("softmax", "backward assigns a name of the forward", says="assign to another name", body=SOFTMAX_FORWARD + '''
+def backward(grad):
+    y = y * (grad - (grad * y).sum(axis=axis, keepdims=True))
+    return y,
+
+return record(y, backward, x)
+'''),
     Right("softmax", "0 / 0 that is not chosen, at which NumPy warns", body='''
 top = x.data.max(axis=axis, keepdims=True)
 powers = np.exp(x.data - np.where(np.isneginf(top), np.float32(0), top))
@@ -274,6 +286,12 @@ part[rows, targets] -= grad / n
           body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, part="part / np.float32(n)")),
     Wrong("cross_entropy", "one-hot forgotten", says="the one-hot part is missing",
           body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, onehot="pass")),
+    Wrong("cross_entropy", "the targets of all rows from each", says="`[rows, targets]` takes one",
+          body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, loss="-log_p[:, targets].mean()")),
+    Wrong("cross_entropy", "one-hot in the columns of all targets", says="`[rows, targets]` takes one",
+          body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, onehot="part[:, targets] -= 1")),
+    Wrong("cross_entropy", "divided by the number of classes", says="It is (p - onehot) * grad / n",
+          body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, part="part * (grad / classes)")),
     Wrong("cross_entropy", "sign of the gradient", says="the sign is wrong",
           body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, part="part * (-grad / n)")),
     Wrong("cross_entropy", "writes to the logits", says="Input 0 was written to",
@@ -322,6 +340,12 @@ loss = np.float32(sum(losses) / n)
           body=filled(RMS_NORM, RMS_NORM_RIGHT, scale="1 / np.sqrt(np.sum(data ** 2, axis=-1, keepdims=True) + eps)")),
     Wrong("rms_norm", "no root", says="the root was forgotten",
           body=filled(RMS_NORM, RMS_NORM_RIGHT, scale="1 / (np.mean(data ** 2, axis=-1, keepdims=True) + eps)")),
+    Wrong("rms_norm", "the root mean square itself", says="`scale` is s = 1 / sqrt",
+          body=filled(RMS_NORM, RMS_NORM_RIGHT, scale="np.sqrt(np.mean(data ** 2, axis=-1, keepdims=True) + eps)")),
+    Wrong("rms_norm", "the weight twice", says="with the weight is done behind your line",
+          body=filled(RMS_NORM, RMS_NORM_RIGHT, scale="gain / np.sqrt(np.mean(data ** 2, axis=-1, keepdims=True) + eps)")),
+    Wrong("rms_norm", "the scale of one vector becomes an array, under its old name", says="assign to another name",
+          body=filled((RMS_NORM[0], "scale = np.float32(scale)" + RMS_NORM[1]), RMS_NORM_RIGHT)),
     Wrong("rms_norm", "variance", says="as LayerNorm does",
           body=filled(RMS_NORM, RMS_NORM_RIGHT, scale="1 / np.sqrt(data.var(axis=-1, keepdims=True) + eps)")),
     Wrong("rms_norm", "the mean loses its axis", says="must keep that axis",
@@ -401,7 +425,7 @@ part[..., width:] = grad * gate * (sigmoid + up * sigmoid * (1 - sigmoid))
           body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * up * sigmoid")),
     Wrong("swiglu", "derivative of sigmoid", says="the derivative of sigmoid was taken",
           body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * up * sigmoid * (1 - sigmoid)")),
-    Wrong("swiglu", "a factor sigmoid forgotten", says="The derivative of silu(gate) is sigmoid + gate * sigmoid",
+    Wrong("swiglu", "a factor sigmoid forgotten", says="the derivative of silu(gate) is sigmoid + gate * sigmoid",
           body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * up * (sigmoid + gate * (1 - sigmoid))")),
     Wrong("swiglu", "silu in its own derivative", says="silu(gate) stands in the derivative where the gate is meant",
           body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * up * (sigmoid + gate * sigmoid * sigmoid * (1 - sigmoid))")),
@@ -409,6 +433,12 @@ part[..., width:] = grad * gate * (sigmoid + up * sigmoid * (1 - sigmoid))
           body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * (sigmoid + gate * sigmoid * (1 - sigmoid))")),
     Wrong("swiglu", "gradient by up takes the gate", says="it takes silu(gate)",
           body=filled(SWIGLU, SWIGLU_RIGHT, by_up="grad * gate")),
+    Wrong("swiglu", "exp of the gate", says="silu(gate) is gate / (1 + exp(-gate))",
+          body=filled(SWIGLU, SWIGLU_RIGHT, y="gate / (1 + np.exp(gate)) * up")),
+    Wrong("swiglu", "incoming gradient unused", says="the incoming gradient is not used", body=filled(
+        SWIGLU, SWIGLU_RIGHT, by_gate="up * (sigmoid + gate * sigmoid * (1 - sigmoid))", by_up="gate * sigmoid")),
+    Wrong("swiglu", "incoming gradient used in one half", says="both have the factor grad",
+          body=filled(SWIGLU, SWIGLU_RIGHT, by_up="gate * sigmoid")),
     Wrong("swiglu", "the gate, a view, becomes silu", says="Input 0 was written to", body={0: '''
 sigmoid = 0.5 * np.tanh(0.5 * gate) + 0.5
 slope = sigmoid + gate * sigmoid * (1 - sigmoid)
@@ -467,6 +497,8 @@ part[..., width:] += grad * silu_gate
         "by_weight": "flat.T @ grad_rows if x.requires_grad else None"})),
     Wrong("linear", "the bias asks the weight", says="Here only bias requires a gradient", body=LINEAR.format(**{
         **LINEAR_RIGHT, "by_bias": "grad_rows.sum(axis=0) if weight.requires_grad else None"})),
+    Wrong("linear", "two gradients if the bias needs none", says="with a bias there are always three", body=LINEAR.format(**{
+        **LINEAR_RIGHT, "has_bias": "bias is not None and bias.requires_grad"})),
     Wrong("linear", "the plain version", says="Write it as one",
           body="return x @ weight if bias is None else x @ weight + bias"),
     Right("linear", "without flattening", body=LINEAR.format(**LINEAR_RIGHT)),
@@ -690,6 +722,14 @@ yield from walk(prefix, self)
           body=WALK.format(**WALK_RIGHT).replace("yield from walk(prefix", "walk(prefix")),
     Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not",
           body=WALK.format(**{**WALK_RIGHT, "wanted": "value.requires_grad and id(value) not in seen"})),
+    Wrong("modules", "remembers what an earlier call saw", says="A second call yields other parameters",
+          body=WALK.format(**WALK_RIGHT).replace("seen = set()", 'seen = self.__dict__.setdefault("_seen", set())')),
+    Wrong("modules", "Tensors before modules", says="in which the attributes were set", body=WALK.format(**{
+        **WALK_RIGHT, "items": "sorted(vars(value).items(), key=lambda item: not isinstance(item[1], Tensor))"})),
+    Wrong("modules", "names only", says="must yield pairs",
+          body=WALK.format(**WALK_RIGHT).replace("yield name, value", "yield name")),
+    Wrong("modules", "Tensor before the name", says="must yield pairs",
+          body=WALK.format(**WALK_RIGHT).replace("yield name, value", "yield value, name")),
     Wrong("modules", "sorted by name", says="in which the attributes were set",
           body=WALK.format(**{**WALK_RIGHT, "items": "sorted(vars(value).items())"})),
     Right("modules", "collected in a dictionary", body='''
