@@ -129,12 +129,19 @@ def test_the_tokenizer_is_the_librarys(folder):
     (folder / "chat_template.jinja").write_bytes(b"\xff")
     assert "chat_template.jinja is damaged" in refused(folder)
     (folder / "chat_template.jinja").unlink()
-    change(folder / "tokenizer_config.json", eos_token="\ud800",
+    change(folder / "tokenizer_config.json", eos_token="\ud800", bos_token=["<|start|>"],
            chat_template=[3, {"name": "tools", "template": "x"}, {"name": "default", "template": "{{ messages[0].content }}?"}])
     ours = from_pretrained(folder)[1]
-    assert ours.eos_id is None and ours.chat([{"role": "user", "content": "hi"}]) == "hi?"
+    assert ours.eos_id is ours.bos_id is None and ours.chat([{"role": "user", "content": "hi"}]) == "hi?"
+    change(folder / "tokenizer_config.json", chat_template={"default": "x"})
+    assert from_pretrained(folder)[1].chat_template is None
     (folder / "tokenizer_config.json").unlink()
-    assert from_pretrained(folder)[1].bos_id is None
+    said = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    del said["model"]["type"]                                           # as in old files, which write a pair as one text
+    said["model"]["merges"] = [" ".join(pair) for pair in said["model"]["merges"]]
+    (folder / "tokenizer.json").write_text(json.dumps(said), encoding="utf-8")
+    ours = from_pretrained(folder)[1]
+    assert ours.bos_id is None and ours.encode(TEXTS[0]) == theirs.encode(TEXTS[0], add_special_tokens=False).ids
 
 
 def test_the_shipped_model_goes_out_and_comes_back(tmp_path):
@@ -209,7 +216,7 @@ def test_settings_have_the_defaults_of_transformers(folder):
     assert (config.num_kv_heads, config.head_dim, config.rope_base, config.norm_eps, config.tie_embeddings) == (4, 6, 1e4, 1e-6, False)
     with pytest.raises(ValueError, match="cannot share equally"):
         read_folder_config(settings | {"hidden_size": 10**400, "num_attention_heads": 7})
-    assert read_folder_config({**settings, "head_dim": None, "rope_scaling": None, "mlp_bias": None}) == config
+    assert read_folder_config({**settings, "head_dim": None, "rope_scaling": None, "mlp_bias": None, "partial_rotary_factor": 1.0}) == config
     for rope in ({"rope_theta": 7.0}, {"rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}}):
         assert read_folder_config(settings | rope).rope_base == 7.0
 
@@ -219,6 +226,7 @@ def test_settings_have_the_defaults_of_transformers(folder):
     ({"model_type": None}, "model_type is 'None'"),
     ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     ({"attention_bias": True}, "attention_bias is 'True'"),
+    ({"mlp_bias": True}, "mlp_bias is 'True'"),
     ({"quantization_config": {"bits": 4}}, "quantization_config is"),
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type is 'llama3', but only models where it is 'default'"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
@@ -275,8 +283,9 @@ def test_missing_files_are_named(folder):
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     change(index, weight_map={"a": "part.safetensors", "b": "other.safetensors"})
     assert "other.safetensors is missing" in refused(folder)
-    for file in ("../part.safetensors", "..", "", "part\n.safetensors", "\ud800.safetensors", "pytorch_model.bin", 3):
-        change(index, weight_map={"a": file})
+    files = "../part.safetensors", "..", "", "part\n.safetensors", "\ud800.safetensors", "pytorch_model.bin", 3
+    for found in (*({"a": file, "b": "part.safetensors"} for file in files), ["part.safetensors"], None):
+        change(index, weight_map=found)
         assert "weight_map must name a .safetensors file of this folder" in refused(folder)
     with pytest.raises(ValueError, match="is a folder without a file config.json"):
         from_pretrained(folder.parent)
@@ -321,7 +330,8 @@ def test_weights_that_cannot_be_read_are_refused(folder):
     (lambda said: said.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}), "says 'WordLevel'"),
     (lambda said: said.update(model=7), "model must be BPE, but tokenizer.json says 'None'"),
     (lambda said: said["model"].update(vocab=7), "is damaged"),
-    (lambda said: said["added_tokens"][0].update(lstrip=True), "depend on the spaces beside them"),
+    *((lambda said, key=key: said["added_tokens"][0].update({key: True}), "depend on the spaces beside them")
+      for key in ("lstrip", "rstrip", "single_word")),
     (lambda said: said["added_tokens"][0].update(id=-1), "is damaged"),
     (lambda said: said["model"]["vocab"].update({"!": 1}), "gives two tokens the same number"),
     (lambda said: said["model"]["vocab"].update(far=300), "has a token 300, but the model knows only 300"),

@@ -262,7 +262,7 @@ def save_folder(folder, model, tokenizer=None):
     if tokenizer is not None:
         library = require("tokenizers")
         bpe = library.Tokenizer(library.models.BPE({letter: i for i, letter in enumerate(byte_letters())}, []))
-        bpe.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        bpe.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         bpe.decoder = library.decoders.ByteLevel()
         bpe.add_special_tokens([tokenizer.eos])
         write_text(folder / "tokenizer.json", bpe.to_str(pretty=True))
