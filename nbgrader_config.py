@@ -9,7 +9,9 @@ ROOT = Path(__file__).resolve().parent
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])
 sys.path.insert(0, str(ROOT))  # this repository's package, installed or not
 
-from tinytorch.grading import configure  # noqa: E402
+from tinytorch.grading import ONE_THREAD, configure  # noqa: E402
+
+os.environ.update({**ONE_THREAD, **os.environ})  # for the kernel of `nbgrader validate`
 
 c = get_config()  # noqa: F821 - nbgrader provides it
 

@@ -7,6 +7,7 @@ import asyncio
 import copy
 import csv
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -17,12 +18,13 @@ import pytest
 pytest.importorskip("nbgrader", reason="the extra 'course' is not installed")
 
 import zmq.asyncio
+from traitlets.config import Config
 
-from tests import lessons as L
+from tests import THREADS, lessons as L
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
-from tinytorch.grading import COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, failure, handed_out, restore
+from tinytorch.grading import COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, failure, handed_out, kernel_environment, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -296,6 +298,16 @@ def test_nobody_is_told_what_pyzmq_does_on_windows(tmp_path, monkeypatch, recwar
     LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
     assert nb.cells[0].outputs[0].text == "2\n"
     assert not [warning for warning in recwarn if "Proactor" in str(warning.message)]
+
+
+def test_numpy_gets_one_thread_unless_the_user_says_more(monkeypatch):
+    """In the kernels of nbgrader and of the student's checks."""
+    monkeypatch.setattr("os.environ", {"PATH": "", "MKL_NUM_THREADS": "3"})
+    monkeypatch.setattr("sys.path", list(sys.path))
+    wanted = {**dict.fromkeys(THREADS, "1"), "MKL_NUM_THREADS": "3"}
+    assert kernel_environment("folder").items() >= wanted.items() and "OMP_NUM_THREADS" not in os.environ
+    runpy.run_path(str(L.ROOT / "nbgrader_config.py"), {"get_config": Config})
+    assert os.environ.items() >= wanted.items()
 
 
 def nbgrader(folder, *arguments):
