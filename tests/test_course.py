@@ -496,10 +496,34 @@ def test_loops_and_dead_kernels_are_reported(workspace):
     assert code == 1
     assert found["apply_rotary"] == found["visible"] == found["heads"] == ("passed", "")
     assert found["grouped_attention"][0] == "failed" and "still running after 15 seconds" in found["grouped_attention"][1]
-    for word in "mask", "numbers":                          # one loop costs the time of one check
-        assert re.search(f"^not reached +grouped_attention-{word} +another check of this exercise ran too long$", out, re.MULTILINE)
+    for word in "mask", "numbers":
+        assert re.search(f"^failed +grouped_attention-{word} +still running after 2 seconds; a cell behind a check that ran", out, re.MULTILINE)
     assert found["attention"][0] == "failed" and "kernel died" in found["attention"][1]
     assert re.search("^not reached +attention-cache +the kernel died in the cell check_attention$", out, re.MULTILINE)
+
+
+def test_a_loop_is_waited_for_once(workspace, monkeypatch):
+    """What meets it again is stopped soon, and says so; what does not is judged. The bar names the cell that runs."""
+    moves = []
+    monkeypatch.setattr(course, "progress_bar", lambda description: contextlib.nullcontext(lambda *how_far: moves.append(how_far)))
+    loop = with_answer(solution("apply_rotary"), "while True:\n    pass")
+    edit(workspace / f"{LESSON}.ipynb", give({**all_right(), "apply_rotary": loop}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON, "--seconds", 15)
+    found = lines(out)
+    assert code == 1
+    assert found["apply_rotary"] == ("failed", "still running after 15 seconds; a loop that never ends, or a busy machine?")
+    assert found["visible"] == found["grouped_attention"] == ("passed", "")
+    assert found["heads"] == found["attention"] == ("not reached", "waits for apply_rotary, which ran too long before")
+    shares, names = [done / total for done, total, _ in moves], [name for *_, name in moves]
+    assert shares == sorted(shares) and 0 <= shares[0] and shares[-1] < 0.5                 # the package's half is not begun
+    assert [name for name in names if name in EXERCISES] == EXERCISES and names[-1] == "check_attention-cache"
+
+
+def test_the_bar_shows_what_runs(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")                      # rich takes that for a terminal
+    with contextlib.redirect_stderr(io.StringIO()) as err, course.progress_bar("Checking 01_tensor") as move:
+        move(1, 4, "check_unbroadcast")
+    assert "Checking 01_tensor" in err.getvalue() and "25%" in err.getvalue() and "check_unbroadcast" in err.getvalue()
 
 
 def test_a_cell_that_fails_and_is_no_exercise_is_named(workspace):
@@ -811,7 +835,7 @@ def test_what_was_checked_is_in_the_package(workspace, recwarn, change, says):
     restore(nb, handed_out(LESSON))
     why = own.export().get(LESSON)
     assert not [warning for warning in recwarn if "default_exp" in str(warning.message)]
-    faults = faults_of_package(own, LESSON, nb, why, import_table(LESSON, workspace / "tinytorch"), 60, lambda done, total: None)
+    faults = faults_of_package(own, LESSON, nb, why, import_table(LESSON, workspace / "tinytorch"), 60, lambda *how_far: None)
     assert len(faults) == len(says) and all(map(str.startswith, faults, says)), faults
 
 

@@ -11,6 +11,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+import time
 
 import nbformat
 import pytest
@@ -24,14 +25,16 @@ from tests import THREADS, lessons as L
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
-from tinytorch.grading import COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, failure, handed_out, kernel_environment, restore
+from tinytorch.grading import (
+    COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, LimitedExecute, failure, handed_out, kernel_environment, restore,
+)
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
 LESSON = "02_layers"
 POINTS = {"softmax": 2, "cross_entropy": 3, "rms_norm": 3, "swiglu": 2, "linear": 2, "modules": 1, "modules-shared": 1}    # of each check
 EXERCISES = [name for name in POINTS if "-" not in name]
-SHORT = "c.Execute.timeout = 8\nc.LessonExecute.lesson_timeout = 120\n"
+SHORT = "c.Execute.timeout = 15\nc.LessonExecute.lesson_timeout = 120\n"
 
 
 def source():
@@ -298,6 +301,17 @@ def test_nobody_is_told_what_pyzmq_does_on_windows(tmp_path, monkeypatch, recwar
     LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
     assert nb.cells[0].outputs[0].text == "2\n"
     assert not [warning for warning in recwarn if "Proactor" in str(warning.message)]
+
+
+@pytest.mark.parametrize("timeout, hurry, left, expected", [
+    (30, False, 100, 30), (30, True, 100, 3), (30, False, 20, 20), (60, True, 4, 4), (4, True, 100, 1), (30, False, -1, 1),
+    (None, False, 100, 100), (-1, False, 100, 100), (None, True, 60, 6)])
+def test_how_long_a_cell_may_run(timeout, hurry, left, expected):
+    """Its own limit, a tenth of it behind a check that ran too long, and never more than the notebook has left."""
+    run = LimitedExecute(timeout=timeout)
+    run.hurry, run.deadline = hurry, time.monotonic() + left
+    assert run.seconds_for(None) == expected
+    assert run.error_on_timeout["evalue"].startswith(f"still running after {expected} seconds;")
 
 
 def test_numpy_gets_one_thread_unless_the_user_says_more(monkeypatch):

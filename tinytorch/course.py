@@ -453,12 +453,13 @@ class DrawingConsole(Console):
 
 @contextmanager
 def progress_bar(description):
-    """A bar on standard error; gives a function (done, total) that moves it. Shows nothing where nothing can be drawn."""
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
+    """A bar on standard error; gives a function that moves it: (done, total, what is next). Shows nothing where nothing can be drawn."""
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
+               TextColumn("{task.fields[name]}", markup=False)]
     console = DrawingConsole(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task(description, total=None, name="")
+        yield lambda done, total, name="": bar.update(task, completed=done, total=total, name=name)
 
 # %% ../modules/source/91_course/91_course.ipynb #14993490
 def quoted(path):
@@ -554,7 +555,7 @@ def check_lesson(workspace, lesson, seconds):
 
         def progress(half):
             """What shows the progress of the checks in the notebook (0) or in the package (1)."""
-            return lambda done, total: move(half + done / total, 2)
+            return lambda done, total, name: move(half + done / total, 2, name)
 
         grading = need("tinytorch.grading")                 # takes seconds
         try:
@@ -591,7 +592,7 @@ def check_lesson(workspace, lesson, seconds):
 @app.command()
 def check(
     module: Annotated[Optional[str], typer.Argument(metavar="LESSON", help="06 or kv_cache; all if left out; those not begun are only named.")] = None,
-    seconds: Annotated[int, typer.Option(help="How long one cell may run.", min=1)] = 30,
+    seconds: Annotated[int, typer.Option(help="How long one cell may run; give more on a busy machine.", min=1)] = 30,
 ):
     """Run a lesson's self-checks on your code in a fresh kernel.
 

@@ -7,10 +7,10 @@ __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REAC
            'BRING', 'PROBE', 'read', 'text', 'marks', 'is_check', 'exercise_of', 'is_fixed', 'is_exercise',
            'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release',
            'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore',
-           'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'Originals', 'Guard', 'LimitedExecute',
-           'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'plain', 'sentence', 'words', 'stub_reached',
-           'troubles', 'result_of', 'check', 'definitions', 'exported_cells', 'passed_on', 'on_package', 'unexportable',
-           'export_faults']
+           'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in', 'Originals', 'Guard',
+           'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'sentence', 'words',
+           'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells', 'passed_on', 'on_package',
+           'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -32,7 +32,7 @@ from queue import Empty
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
 from jupyter_core.utils import run_sync
-from nbclient.exceptions import CellTimeoutError, DeadKernelError
+from nbclient.exceptions import DeadKernelError
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import Execute, NbGraderPreprocessor, SaveCells
 from traitlets import Bool, Integer, List, Unicode
@@ -282,6 +282,18 @@ def ran_too_long(cell):
     """Whether a cell was stopped because its time was up."""
     return failure(cell) is not None and failure(cell).ename == TIMED_OUT
 
+
+def plain(text, longest=1000):
+    """Text for a terminal: one line, no escape codes, not too long."""
+    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text)
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return text if len(text) <= longest else text[:longest] + " ..."
+
+
+def cells_in(traceback):
+    """The numbers of the cells that a traceback went through, which is a list of texts; the innermost one comes last."""
+    return list(map(int, re.findall(r"In ?\[(\d+)\]", plain("\n".join(traceback), longest=1_000_000))))
+
 # %% ../modules/source/93_grading/93_grading.ipynb #e01ed110
 class Originals:
     """What checks rely on, as it was: functions of Python and NumPy, and what the lesson's own cells have defined.
@@ -385,6 +397,7 @@ class LimitedExecute(Execute):
 
     def preprocess(self, nb, resources):
         self.lost = None                        # why no more cells can run
+        self.hurry = False                      # whether a cell gets a tenth of its time
         self.deadline = time.monotonic() + self.lesson_timeout
         self.shutdown_kernel = "immediate"      # it has nothing to save, and it may be in a loop
         self.timeout_func = self.seconds_for
@@ -393,9 +406,13 @@ class LimitedExecute(Execute):
             return super().preprocess(nb, resources)
 
     def seconds_for(self, cell):
-        """How long a cell may run: its own limit, or what is left for the notebook."""
-        left = max(1, round(self.deadline - time.monotonic()))
-        return min(self.timeout or left, left)
+        """How long a cell may run: its own limit, or what is left for the notebook. Sets what is said of one that runs longer."""
+        left = self.deadline - time.monotonic()
+        limit = self.timeout if self.timeout and self.timeout > 0 else left         # None and -1 mean no limit
+        seconds = max(1, round(min(limit / 10 if self.hurry else limit, left)))
+        why = "a cell behind a check that ran too long gets no more" if self.hurry else "a loop that never ends, or a busy machine?"
+        self.error_on_timeout = error_output(TIMED_OUT, f"still running after {seconds} seconds; {why}")
+        return seconds
 
     def preprocess_cell(self, cell, resources, index):
         """Run one cell; whatever happens is in its outputs afterwards."""
@@ -412,10 +429,7 @@ class LimitedExecute(Execute):
         except DeadKernelError:
             self.lost = f"the kernel died in the cell {title(cell)}"
             cell.outputs.append(error_output(KERNEL_DIED, "the kernel died here: it was ended, or memory ran out"))
-        except CellTimeoutError as error:
-            self.lost = f"the kernel stopped answering in the cell {title(cell)}"
-            cell.outputs.append(error_output(TIMED_OUT, str(error)))
-        if self.lost is None and ran_too_long(cell) and not self.reply_to(self.kc.kernel_info(), 5):
+        if ran_too_long(cell) and not self.reply_to(self.kc.kernel_info(), 5):
             self.lost = f"the cell {title(cell)} ran too long and could not be interrupted"
         return cell, resources
 
@@ -474,15 +488,15 @@ class LessonExecute(LimitedExecute):
     skip_cells_with_tag = Unicode(" ").tag(config=True)                 # no cell may ask not to be run
     table = None                                # an ImportTable; None: earlier lessons come from the reference
 
-    def progress(self, done, total):
-        """Called after each cell."""
+    def progress(self, done, total, name):
+        """Called before a cell runs. name: that of the cell in the lesson, or ""."""
 
     def preprocess(self, nb, resources):
         lesson = resources["nbgrader"]["notebook"]
         if lesson not in lessons():
             return LimitedExecute(parent=self.parent).preprocess(nb, resources)
         self.last = max((index for index, cell in enumerate(nb.cells) if is_check(cell)), default=-1)
-        self.endless = set()                    # exercises of which a check ran into its limit; the other checks would, too
+        self.endless = []                       # exercises because of which a check ran too long
         self.replaced = []                      # what of the lesson's or of NumPy's the notebook gave another meaning
         metadata = resources.setdefault("metadata", {})
         path = metadata.get("path")
@@ -520,19 +534,27 @@ class LessonExecute(LimitedExecute):
     def preprocess_cell(self, cell, resources, index):
         if cell.cell_type == "code":
             cell.outputs = []
-            if is_check(cell) and exercise_of(cell) in self.endless:
-                cell.outputs = [error_output(NOT_REACHED, "another check of this exercise ran too long")]
-            elif index <= self.last and (is_check(cell) or not is_measuring(cell)):
+            if index <= self.last and (is_check(cell) or not is_measuring(cell)):
+                self.progress(index, self.last + 1, marks(cell).get("grade_id", ""))
                 super().preprocess_cell(cell, resources, index)
                 if is_check(cell) and ran_too_long(cell):
-                    self.endless.add(exercise_of(cell))
+                    self.blame(cell)
             if is_check(cell):
                 self.look_after(cell)
                 for output in cell.outputs:
                     if output.output_type == "stream":
                         output.name = "stdout"
-        self.progress(min(index, self.last) + 1, self.last + 1)
         return cell, resources
+
+    def blame(self, check):
+        """A check ran too long: because of another exercise on its way that made an earlier check do so, else of its own."""
+        way = {number for output in check.outputs for number in cells_in(output.get("traceback", ()))}
+        names = {marks(cell)["grade_id"] for cell in self.nb.cells if is_exercise(cell) and cell.execution_count in way}
+        own, self.hurry = exercise_of(check), True
+        if others := [name for name in self.endless if name in names - {own}]:
+            check.outputs.append(error_output(NOT_REACHED, f"waits for {others[0]}, which ran too long before"))
+        else:
+            self.endless.append(own)
 
     def look_after(self, check):
         """Fail a check during which the answer replaced what checks compare with."""
@@ -550,13 +572,6 @@ class Result:
     message: str
 
 
-def plain(text, longest=1000):
-    """Text for a terminal: one line, no escape codes, not too long."""
-    text = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]", "", text)
-    text = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return text if len(text) <= longest else text[:longest] + " ..."
-
-
 def sentence(text):
     """The text with a full stop, unless it ends as a sentence does."""
     text = text.rstrip(": ")
@@ -564,11 +579,11 @@ def sentence(text):
 
 
 def words(output):
-    """What an error output says, on one line; the name of the error too, unless a check wrote the message."""
+    """What an error output says, on one line; the name of the error too, unless a check or this module wrote the message."""
     text = re.sub(r"\(\d+\.py, line (\d+)\)$", r"(line \1)", plain(output.evalue))         # a cell's file name says nothing
     if output.ename == "ModuleNotFoundError" and "tinytorch" not in text:
         text += ". A file beside the notebook is not there while it is checked: put its code into a cell"
-    return text if output.ename in ("AssertionError", KERNEL_DIED, NOT_REACHED) else plain(f"{output.ename}: {text}")
+    return text if output.ename in ("AssertionError", KERNEL_DIED, NOT_REACHED, TIMED_OUT) else plain(f"{output.ename}: {text}")
 
 
 def stub_reached(output):
@@ -577,7 +592,7 @@ def stub_reached(output):
     above, found, _ = text.partition(f"NotImplementedError: {STUB_SAYS}")
     if not found and STUB_SAYS not in output.evalue:    # a check may have caught it and put it into a sentence
         return None
-    return int((["0"] + re.findall(r"In ?\[(\d+)\]", above))[-1])
+    return [0, *cells_in([above])][-1]
 
 # %% ../modules/source/93_grading/93_grading.ipynb #02caa63f
 def troubles(nb, lesson):
@@ -623,13 +638,11 @@ def result_of(check, exercises, notices):
     return Result(label, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
-def check(lesson, nb, notices, table, seconds, progress=lambda done, total: None):
+def check(lesson, nb, notices, table, seconds, progress=lambda done, total, name: None):
     """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
     nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
     runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
     runner.log.setLevel("CRITICAL")                     # the results say it all
-    runner.error_on_timeout = {"ename": TIMED_OUT, "traceback": [],
-                               "evalue": f"still running after {seconds} seconds; a loop that never ends?"}
     runner.table, runner.progress = table, progress
     try:
         runner.preprocess(nb, {"nbgrader": {"notebook": lesson}})
