@@ -406,8 +406,12 @@ def test_earlier_lessons_that_are_not_done_are_named_together(workspace):
     for name in "01_tensor", "02_layers":
         edit(workspace / f"{name}.ipynb", append("mine"))
     own = Workspace(workspace)
-    assert earlier_lessons(own, LESSON, import_table(LESSON, own.package), own.export()) == [
+    assert earlier_lessons(own, LESSON, import_table(LESSON, own.package), own.export(), 60) == [
         "01_tensor, 02_layers are not done yet (see tinytorch course status); what fails here may come from there"]
+    edit(workspace / "01_tensor.ipynb", append("#| export\nwhile True:\n    pass"))
+    assert earlier_lessons(own, LESSON, import_table(LESSON, own.package), own.export(), 12) == [
+        "01_tensor cannot be imported (it takes more than 12 seconds); the reference stands in for it",
+        "02_layers is not done yet (see tinytorch course status); what fails here may come from there"]
 
 
 @pytest.mark.parametrize("code, seconds, fault", [

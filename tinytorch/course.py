@@ -181,7 +181,7 @@ def write_package(table, folder):
             target.write_text(REFUSE.format(sentence=table.withheld[module], module=module), encoding="utf-8")
 
 
-def import_fault(module, table, seconds=60):
+def import_fault(module, table, seconds):
     """What goes wrong when a module of the table is imported in a process of its own, "" if nothing does."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         write_package(table, folder)
@@ -503,7 +503,7 @@ def start(
     print(f"    jupyter lab {first}.ipynb")
 
 # %% ../modules/source/91_course/91_course.ipynb #9983cd7d
-def earlier_lessons(workspace, lesson, table, broken):
+def earlier_lessons(workspace, lesson, table, broken, seconds):
     """Sentences about earlier lessons that are not done. In the table, the reference takes the place of what cannot be imported.
 
     broken: what the export of the workspace said.
@@ -514,7 +514,7 @@ def earlier_lessons(workspace, lesson, table, broken):
     open_ones = []
     for module, name in built_by().items():
         if name < lesson and name not in stand_ins and workspace.state(name) not in (DONE, REFERENCE):
-            if fault := import_fault(module, table):
+            if fault := import_fault(module, table, seconds):
                 table.files[module] = file_of(module, PACKAGE)
                 stand_ins[name] = f"cannot be imported ({plain(fault)})"
             else:
@@ -540,7 +540,7 @@ def faults_of_package(workspace, lesson, notebook, why, table, seconds, progress
     own = ImportTable({**table.files, module: built}, withheld, {})
     if faults := grading.export_faults(lesson, notebook, built.read_text(encoding="utf-8"), module, own, seconds, progress):
         return faults
-    if fault := import_fault(module, own):
+    if fault := import_fault(module, own, seconds):
         return [f"Outside of Jupyter your package cannot be imported: {grading.plain(fault)}. Take what does this out of the cells that "
                 "begin with #| export."]
     return []
@@ -567,7 +567,7 @@ def check_lesson(workspace, lesson, seconds):
         checked = digest(path)
         broken = workspace.export()
         table = import_table(lesson, workspace.package)
-        notices = earlier_lessons(workspace, lesson, table, broken)
+        notices = earlier_lessons(workspace, lesson, table, broken, seconds)
         notices += [f"the cell {name} {what}" for name, what in restored.items()]
         results, sentences = grading.check(lesson, notebook, restored, table, seconds, progress(0))
         passed = sum(result.state == "passed" for result in results)

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'ONE_THREAD',
-           'BRING', 'PROBE', 'read', 'text', 'marks', 'is_check', 'exercise_of', 'is_fixed', 'is_exercise',
-           'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error', 'defined', 'configure', 'release',
-           'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore',
-           'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in', 'Originals', 'Guard',
-           'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'sentence', 'words',
-           'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells', 'passed_on', 'on_package',
-           'unexportable', 'export_faults']
+           'BRING', 'PROBE', 'read', 'text', 'marks', 'code_cells', 'is_check', 'label', 'exercise_of', 'is_fixed',
+           'is_exercise', 'exercises', 'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error', 'defined',
+           'configure', 'release', 'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests',
+           'note', 'restore', 'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in',
+           'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result',
+           'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells',
+           'passed_on', 'on_package', 'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -55,13 +55,22 @@ def marks(cell):
     return found if isinstance(found, dict) else {}
 
 
+def code_cells(nb):
+    return [cell for cell in nb.cells if cell.cell_type == "code"]
+
+
 def is_check(cell):
     return cell.cell_type == "code" and bool(marks(cell).get("grade"))
 
 
+def label(check):
+    """What a reader calls a check, which is named check_softmax or check_softmax-axis: softmax or softmax-axis."""
+    return marks(check)["grade_id"].removeprefix("check_")
+
+
 def exercise_of(check):
-    """The name of the exercise that a check belongs to: its checks are called check_name, check_name-mask and so on."""
-    return marks(check)["grade_id"].removeprefix("check_").partition("-")[0]
+    """The name of the exercise that a check belongs to: what stands before the hyphen."""
+    return label(check).partition("-")[0]
 
 
 def is_fixed(cell):
@@ -71,6 +80,11 @@ def is_fixed(cell):
 
 def is_exercise(cell):
     return cell.cell_type == "code" and bool(marks(cell).get("solution"))
+
+
+def exercises(nb):
+    """The cells of a notebook's exercises: {name: cell}."""
+    return {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
 
 
 def is_measuring(cell):
@@ -124,9 +138,7 @@ def configure(config):
     """What nbgrader has to know about this course; nbgrader_config.py calls it, and so does `release`."""
     config.ClearSolutions.code_stub = {"python": STUB}
     config.ClearSolutions.text_stub = "Write your answer here."
-    # Seconds for one cell. Both names are needed: some commands read the first, some the second.
-    config.ExecutePreprocessor.timeout = 60
-    config.Execute.timeout = 60
+    config.Execute.timeout = 60                 # seconds for one cell
     config.Execute.extra_arguments = QUIET
     steps = list(Autograde.sanitize_preprocessors.default())
     steps.insert(0, RestoreCells)               # first, because other steps stop at marks that make no sense
@@ -158,13 +170,12 @@ def is_untouched(lesson, path):
         given, now = handed_out(lesson), read(path)
     except Exception:
         return False                            # checking it will say what is wrong
-    return [cell.source for cell in given.cells if cell.cell_type == "code"] == [
-        cell.source for cell in now.cells if cell.cell_type == "code"]
+    return [cell.source for cell in code_cells(given)] == [cell.source for cell in code_cells(now)]
 
 # %% ../modules/source/93_grading/93_grading.ipynb #5c611397
 @cache
 def given_sources(lesson):
-    return {cell.source for cell in handed_out(lesson).cells if cell.cell_type == "code" and not is_exercise(cell)}
+    return {cell.source for cell in code_cells(handed_out(lesson)) if not is_exercise(cell)}
 
 
 def is_given(cell, lesson):
@@ -197,8 +208,8 @@ def note(nb, ours, names):
             what = COPIED if name in names else None
         if what:
             happened[name] = what
-            label = f"`{name}`" if name in names else name
-            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell {label} {what}."))
+            called = f"`{name}`" if name in names else name
+            cells.append(nbformat.v4.new_markdown_cell(f"**Note:** The cell {called} {what}."))
         cells.append(cell)
     nb.cells = cells
     return happened
@@ -472,12 +483,11 @@ def guarded(nb, lesson):
 
     What the lesson gives cannot be redefined by a cell of the student.
     """
-    code = [cell for cell in nb.cells if cell.cell_type == "code"]
-    names = {cell.source: defined(cell.source) for cell in code if is_given(cell, lesson)}
+    names = {cell.source: defined(cell.source) for cell in code_cells(nb) if is_given(cell, lesson)}
     given = set(names)
-    exercises = set().union(*(defined(cell.source) for cell in handed_out(lesson).cells if is_exercise(cell)))
-    fixed = set().union(*names.values()) - exercises
-    names.update((cell.source, defined(cell.source) - fixed) for cell in code
+    answers = set().union(*(defined(cell.source) for cell in exercises(handed_out(lesson)).values()))
+    fixed = set().union(*names.values()) - answers
+    names.update((cell.source, defined(cell.source) - fixed) for cell in code_cells(nb)
                  if cell.source not in given and (is_exercise(cell) or is_exported(cell)))
     return given, names
 
@@ -549,7 +559,7 @@ class LessonExecute(LimitedExecute):
     def blame(self, check):
         """A check ran too long: because of another exercise on its way that made an earlier check do so, else of its own."""
         way = {number for output in check.outputs for number in cells_in(output.get("traceback", ()))}
-        names = {marks(cell)["grade_id"] for cell in self.nb.cells if is_exercise(cell) and cell.execution_count in way}
+        names = {name for name, cell in exercises(self.nb).items() if cell.execution_count in way}
         own, self.hurry = exercise_of(check), True
         if others := [name for name in self.endless if name in names - {own}]:
             check.outputs.append(error_output(NOT_REACHED, f"waits for {others[0]}, which ran too long before"))
@@ -613,29 +623,29 @@ def troubles(nb, lesson):
     return found + others[:1]
 
 
-def result_of(check, exercises, notices):
-    """The result of a check; `exercises` are the cells of a notebook's exercises by name, `notices` what `restore` said."""
-    name, exercise = marks(check)["grade_id"], exercise_of(check)
-    label, answer, wrong = name.removeprefix("check_"), exercises.get(exercise), failure(check)
-    if notices.get(name) == DELETED:
+def result_of(check, answers, notices):
+    """The result of a check; `answers` are the cells of a notebook's exercises by name, `notices` what `restore` said."""
+    name, exercise, wrong = label(check), exercise_of(check), failure(check)
+    answer = answers.get(exercise)
+    if notices.get(marks(check)["grade_id"]) == DELETED:
         lacks = "this check" if answer else "this check and the cell of its exercise"
-        return Result(label, "deleted", f"your notebook lacks {lacks}, so it does not count; copy what is missing from a new "
+        return Result(name, "deleted", f"your notebook lacks {lacks}, so it does not count; copy what is missing from a new "
                       "workspace (tinytorch course start)")
     if wrong is None:
-        return Result(label, "passed", "")
+        return Result(name, "passed", "")
     if wrong.ename == NOT_REACHED:
-        return Result(label, "not reached", wrong.evalue)
+        return Result(name, "not reached", wrong.evalue)
     if answer is None:
-        return Result(label, "deleted", "your notebook lacks the cell of this exercise; copy it from a new workspace "
+        return Result(name, "deleted", "your notebook lacks the cell of this exercise; copy it from a new workspace "
                       "(tinytorch course start)")
     if (number := stub_reached(wrong)) is not None:
-        waits = next((other for other, cell in exercises.items() if number and cell.execution_count == number), exercise)
+        waits = next((other for other, cell in answers.items() if number and cell.execution_count == number), exercise)
         if is_open(answer.source) or waits == exercise:
-            return Result(label, "to do", "")
-        return Result(label, "not reached", f"waits for {waits}, which is still to do")
+            return Result(name, "to do", "")
+        return Result(name, "not reached", f"waits for {waits}, which is still to do")
     if failure(answer):
-        return Result(label, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
-    return Result(label, "failed", words(wrong))
+        return Result(name, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
+    return Result(name, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
 def check(lesson, nb, notices, table, seconds, progress=lambda done, total, name: None):
@@ -657,8 +667,8 @@ def check(lesson, nb, notices, table, seconds, progress=lambda done, total, name
     sentences = troubles(nb, lesson)
     if runner.replaced:
         sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
-    exercises = {marks(cell)["grade_id"]: cell for cell in nb.cells if is_exercise(cell)}
-    results = [result_of(cell, exercises, notices) for cell in nb.cells if is_check(cell)]
+    answers = exercises(nb)
+    results = [result_of(cell, answers, notices) for cell in nb.cells if is_check(cell)]
     wrong = [result.message for result in results if result.state == "failed"]
     printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
     sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
@@ -676,8 +686,6 @@ def definitions(source):
         elif isinstance(node, ast.Assign):
             found.update(map(ast.unparse, node.targets))
     return sorted(name for name in found if name.replace(".", "_").isidentifier())
-
-
 
 
 def exported_cells(lesson):
@@ -723,7 +731,7 @@ def on_package(lesson, module):
     names = set().union(*(defined(cell.source) for cell in exported_cells(lesson)))
     sources = [BRING.format(module=module, names=names)]
     sources += ["\n".join(PROBE.format(name=name) for name in definitions(cell.source)) for cell in exported_cells(lesson)]
-    rest = [cell for cell in nb.cells if cell.cell_type == "code" and not is_exported(cell)]
+    rest = [cell for cell in code_cells(nb) if not is_exported(cell)]
     for cell in filter(is_check, rest):
         cell.source = passed_on(cell.source, names)
     nb.cells = [*map(nbformat.v4.new_code_cell, sources), *rest]
@@ -748,7 +756,6 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
 
     nb: the student's notebook, whose checks have passed. built: the exported file, `module` its name, `table` has it.
     """
-    code = [cell for cell in nb.cells if cell.cell_type == "code"]
     package = on_package(lesson, module)
     check(lesson, package, {}, table, seconds, progress)
     bring, *cells = package.cells
@@ -759,16 +766,15 @@ def export_faults(lesson, nb, built, module, table, seconds, progress):
              f"begin with the line {cell.source.splitlines()[0]}, with nothing above it. If it is gone, a new workspace has it."
              for cell, probe in zip(exported_cells(lesson), cells) if failure(probe)]
     if not found:
-        found = [f"{marks(cell)['grade_id'].removeprefix('check_')}: {words(failure(cell))}" for cell in filter(is_check, cells)
-                 if failure(cell)]
+        found = [f"{label(cell)}: {words(failure(cell))}" for cell in filter(is_check, cells) if failure(cell)]
         unknown = set(re.findall(r"name '(\w+)' is not defined", " ".join(found)))
         found += [f"The cell {title(cell)} defines {name}, but it does not begin with #| export: "
                   f"{'do that in your own cell too' if is_given(cell, lesson) else 'add this line'}."
-                  for cell in code if not is_exported(cell) for name in sorted(unknown & defined(cell.source))]
-        homes = [(name, title(cell)) for cell in filter(is_exported, code) for name in definitions(cell.source)]
+                  for cell in code_cells(nb) if not is_exported(cell) for name in sorted(unknown & defined(cell.source))]
+        homes = [(name, title(cell)) for cell in filter(is_exported, nb.cells) for name in definitions(cell.source)]
         found += [f"{name} is defined by more than one cell: {', '.join(titles)}. Your package takes the last one."
                   for name in dict(homes) if found and len(titles := [cell for other, cell in homes if other == name]) > 1]
     if not found and is_open(built):
         found = [f"The cell {title(cell)} still holds the line {STUB}, so later lessons take it for unsolved. Write the answer there."
-                 for cell in filter(is_exported, code) if is_open(cell.source)]
+                 for cell in filter(is_exported, nb.cells) if is_open(cell.source)]
     return found
