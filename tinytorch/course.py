@@ -454,9 +454,10 @@ class DrawingConsole(Console):
 @contextmanager
 def progress_bar(description):
     """A bar on standard error; gives a function that moves it: (done, total, what is next). Shows nothing where nothing can be drawn."""
-    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-               TextColumn("{task.fields[name]}", markup=False)]
     console = DrawingConsole(stderr=True)
+    columns = [TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeRemainingColumn()]
+    if console.width >= 70:
+        columns.append(TextColumn("{task.fields[name]}", markup=False))
     with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as bar:
         task = bar.add_task(description, total=None, name="")
         yield lambda done, total, name="": bar.update(task, completed=done, total=total, name=name)
