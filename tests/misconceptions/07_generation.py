@@ -86,6 +86,11 @@ ANSWERS = [
     probabilities("min_p hides what equals it", "as likely as the likeliest", min_p="p[p <= min_p * p.max()] = 0"),
     probabilities("min_p as if the largest were always 1", "also of what top_p left", min_p="p[p < min_p] = 0"),
     probabilities("min_p as a probability", "not a probability itself", min_p="p = p / p.sum()\np[p < min_p] = 0"),
+    probabilities("min_p takes the first token for the largest", "share of the largest probability", min_p="p[p < min_p * p[0]] = 0"),
+    probabilities("min_p makes p shorter", "for each of `ids`", min_p="p = p[p >= min_p * p.max()]"),
+    probabilities("top_p takes order out of p, as the given line does", "for each of `ids`",
+                  count="np.searchsorted(p[order].cumsum(), top_p) + 1]\np = p[order"),
+    probabilities("top_p takes order out of ids", "slice", order="ids[np.argsort(-p, kind='stable')]"),
     Right("token_probabilities", "as the formulas say it", body={
         0: "p = np.exp((p - top) / temperature)",
         1: "p = p / p.sum()\norder = likeliest(p, 0)\norder = order[:int((p[order].cumsum() < top_p).sum()) + 1]",
@@ -218,6 +223,17 @@ if complete:
     self.done, self.held = True, 0
 else:
     self.held = max([overlap(self, stop) for stop in stops], default=0)'''),
+    accepting("needs a stop", "Without stops", accept='''
+self.history.append(token)
+self.held = max(overlap(self, stop) for stop in stops)'''),
+    accepting("held never shrinks", "released when something else came", accept='''
+self.history.append(token)
+overlaps = [overlap(self, stop) for stop in stops]
+self.held = max([self.held, *overlaps])
+complete = max([n for n, stop in zip(overlaps, stops) if n == len(stop)], default=0)
+if complete:
+    del self.history[-complete:]
+    self.done, self.held = True, 0'''),
     accepting("nothing is returned where nothing matches", "a return at every end", overlap='''
 for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
     if row.history[-n:] == stop[:n]:
@@ -251,6 +267,25 @@ return best'''}),
     forwarding("pads the tokens only", "with `width` numbers in it", positions="list(range(row.cached, end))"),
     forwarding("positions begin again at 0", "they do not restart at 0", positions="[-1] * padding + list(range(len(ids)))"),
     forwarding("padding at position 0", "position of padding is -1", positions="[0] * padding + list(range(row.cached, end))"),
+    forwarding("pads with the token -1", "padding is not the token 0", tokens="[-1] * padding + ids"),
+    forwarding("counts before it makes the positions", "row.cached as it was before",
+               tokens="[0] * padding + ids)\n    row.cached += 0 if cache is None else len(ids)\n    end = row.cached + len(ids", cached="pass"),
+    forwarding("feeds the whole history again", "fed once", tokens="[0] * (width - len(row.history)) + row.history",
+               positions="[-1] * (width - len(row.history)) + list(range(len(row.history)))"),
+    Wrong("forward_pending", "leaves out rows that are done", says="keeps its place", body='''
+for row, ids in zip(rows, pending):
+    if not row.done:
+        tokens.append([0] * (width - len(ids)) + ids)
+        positions.append([-1] * (width - len(ids)) + list(range(row.cached, row.cached + len(ids))))
+        if cache is not None:
+            row.cached += len(ids)'''),
+    Wrong("forward_pending", "the positions go on from the slots", says="does not count padding", body='''
+start = 0 if cache is None else cache.seq_pos
+for row, ids in zip(rows, pending):
+    tokens.append([0] * (width - len(ids)) + ids)
+    positions.append([-1] * (width - len(ids)) + list(range(start, start + len(ids))))
+    if cache is not None:
+        row.cached += len(ids)'''),
     forwarding("the column as the position", "positions that they have alone",
                positions="[-1] * padding + list(range(row.cached + padding, end + padding))"),
     forwarding("forgets what the cache holds", "both must be 5", cached="pass"),
@@ -402,6 +437,19 @@ while left and not all(row.done for row in rows):
               wrong="~(error <= tolerance) & (np.arange(T) >= half)"),
     comparing("divided by the size of the cached stream", "root mean square of the full stream",
               scale="np.sqrt((b ** 2).mean(axis=-1))"),
+    comparing("the errors of all rows added up", "largest error of all rows", rows=".sum(axis=0)"),
+    Wrong("first_difference", "the first row that goes wrong, and there the position", says="the first position", body='''
+for layer, (a, b) in enumerate(zip(full, cached)):
+    error = np.abs(b - a).max(axis=-1) / np.sqrt((a ** 2).mean(axis=-1))
+    for row, position in np.argwhere(~(error <= tolerance)):
+        return Difference(layer, int(position), float(error[row, position]))'''),
+    Right("first_difference", "with the norm's small number, and NaN by name", body='''
+for layer, (a, b) in enumerate(zip(full, cached)):
+    error = (np.abs(a - b).max(-1) / np.sqrt((a ** 2).mean(-1) + 1e-5)).max(0)
+    bad = np.flatnonzero((error > tolerance) | np.isnan(error))
+    if len(bad):
+        return Difference(layer, bad[0], error[bad[0]])
+return None'''),
     Right("first_difference", "loops over layers, positions and rows", body='''
 for layer in range(len(full)):
     for position in range(T):
