@@ -404,16 +404,17 @@ def test_backward_twice_gives_twice_the_gradient():
         np.testing.assert_allclose(t.grad, 2 * grad, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_the_dtype_is_that_of_the_query(dtype):
+@pytest.mark.parametrize("dtypes", [(np.float16, np.float16), (np.float64, np.float64), (np.float64, np.float32),
+                                    (np.float32, np.float64)], ids=str)
+def test_the_dtype_is_that_of_the_query(dtypes):
     """A cache may store another precision; a float32 model stays float32."""
     q = Tensor(draw(1, 4, 1, 8), requires_grad=True)
-    k, v = (Tensor(draw(1, 2, 6, 8, seed=s), requires_grad=True, dtype=dtype) for s in (1, 2))
+    k, v = (Tensor(draw(1, 2, 6, 8, seed=s), requires_grad=True, dtype=dtype) for s, dtype in enumerate(dtypes, 1))
     out = scaled_dot_product_attention(q, k, v)
     assert out.dtype == np.float32
     np.testing.assert_allclose(out.data, slow_attention(q.data, k.data, v.data), atol=1e-5)
     out.backward(np.ones(out.shape, np.float32))
-    assert (q.grad.dtype, k.grad.dtype, v.grad.dtype) == (np.float32, dtype, dtype)
+    assert (q.grad.dtype, k.grad.dtype, v.grad.dtype) == (np.float32, *dtypes)
 
 
 def test_attention_refuses_with_sentences():
@@ -422,6 +423,7 @@ def test_attention_refuses_with_sentences():
     call()
     for message, arguments in {
         "4 query heads cannot share 3": dict(k=(2, 3, 5, 8)),
+        "4 query heads cannot share 0": dict(k=(2, 0, 5, 8)),
         "2 query heads cannot share 4": dict(q=(2, 2, 3, 8), k=(2, 4, 5, 8)),
         "same shape": dict(v=(2, 2, 4, 8)),
         "head_dim is 8, but the keys' is 6": dict(k=(2, 2, 5, 6)),
@@ -437,12 +439,19 @@ def test_attention_refuses_with_sentences():
 
 
 @pytest.mark.parametrize("window, sinks, padding", [(None, 0, 0), (None, 0, 100), (30, 0, 0), (30, 2, 70)])
-def test_a_long_text_in_chunks_is_the_whole(window, sinks, padding):
+def test_a_long_text_in_chunks_is_the_whole(window, sinks, padding, monkeypatch):
+    chunks = []
+
+    def counted(query, *others):
+        chunks.append(query.shape[2])
+        return grouped_attention(query, *others)
+    monkeypatch.setattr(module_03, "grouped_attention", counted)
     positions = np.arange(150)[None] - padding
     mask = visible(positions, positions, window, sinks)
     q, k, v = draw(1, 4, 150, 8), draw(1, 2, 150, 8, seed=1), draw(1, 2, 150, 8, seed=2)
     out = scaled_dot_product_attention(Tensor(q), Tensor(k), Tensor(v), mask).data
     np.testing.assert_allclose(out, grouped_attention(q, k, v, mask)[0], atol=1e-6)
+    assert chunks == [64, 64, 22]
 
 
 def test_chunks_get_the_keys_that_they_see():
@@ -560,8 +569,8 @@ def test_split_heads_gradient_of_a_sum(part):
 
 
 def test_split_heads_refuses_what_does_not_fit():
-    with pytest.raises(ValueError, match="30.*8 heads"):
-        split_heads(Tensor(np.zeros((1, 2, 30))), 4, 2, Rotary(4, 8)(np.array([[0, 1]])))
+    with pytest.raises(ValueError, match="33 columns cannot be cut into 8 heads"):
+        split_heads(Tensor(np.zeros((1, 2, 33))), 4, 2, Rotary(4, 8)(np.array([[0, 1]])))
     with pytest.raises(ValueError, match="turns heads of 2 numbers.*32 columns.*8 heads make heads of 4"):
         split_heads(Tensor(np.zeros((1, 2, 32))), 4, 2, Rotary(2, 8)(np.array([[0, 1]])))
     with pytest.raises(TypeError, match="float16"):
