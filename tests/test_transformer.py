@@ -9,9 +9,9 @@ import pytest
 
 from tests import hugging_face
 from tinytorch.core.layers import cross_entropy
-from tinytorch.core.tensor import Tensor, no_grad, record
-from tinytorch.models.transformer import (MLP, Block, Transformer, TransformerConfig, count_parameters, generate_naive,
-                                          pack, token_array, unembed)
+from tinytorch.core.tensor import Tensor, is_grad_enabled, no_grad, record
+from tinytorch.models.transformer import (MLP, Block, Transformer, TransformerConfig, check_inputs, count_parameters,
+                                          generate_naive, pack, token_array, unembed)
 
 TINY = TransformerConfig(vocab_size=11, embed_dim=8, num_layers=2, num_heads=4, num_kv_heads=2, intermediate_dim=10,
                          max_seq_len=16, tie_embeddings=False)
@@ -160,7 +160,7 @@ def test_custom_positions_equal_the_slow_reference():
     np.testing.assert_allclose(logits_of(model, tokens, positions=positions)[seen], expected[seen], atol=2e-5)
 
 
-@pytest.mark.parametrize("keep", [1, 2, 5])
+@pytest.mark.parametrize("keep", [1, 2, 5, np.int64(2)])
 @pytest.mark.parametrize("tied", [False, True])
 def test_logits_to_keep_is_the_tail(keep, tied):
     model = random_model(3, tie_embeddings=tied)
@@ -217,6 +217,8 @@ def test_outputs_are_float32_for_every_integer_type():
         logits = logits_of(model, np.array([[1, 2, 3]], dtype=dtype), positions=np.array([[0, 1, 2]], dtype=np.int32))
         assert logits.dtype == np.float32
         np.testing.assert_array_equal(logits, expected)
+        ids = np.array([[1, 2, 3]], dtype)
+        assert [array.dtype for array in check_inputs(TINY, ids, positions=ids)] == [np.int64] * 2
     assert all(x.data.dtype == np.float32 for x in model.hidden_states([[1, 2, 3]]))
 
 
@@ -415,6 +417,14 @@ def test_generate_naive_follows_the_reference():
     assert generate_naive(model, (3, 1), 8) == expected
     for ids in (np.array([3]), [np.int32(3)], range(3, 4)):
         assert [type(i) for i in generate_naive(model, ids, 0)] == [int], "Python ints, also those of the prompt"
+    seen = []
+
+    def watched(tokens, **how):
+        logits = model(tokens, **how)
+        seen.append((is_grad_enabled(), logits.shape))
+        return logits
+    assert generate_naive(watched, prompt, 3) == expected[:5]
+    assert seen == [(False, (1, 1, 11))] * 3, "nothing is recorded, and no other logits are computed than are read"
 
 
 def test_generate_naive_fills_the_context_and_not_more():
@@ -545,7 +555,8 @@ def test_residual_projections_start_smaller():
     ([[[1]]], ValueError, r"\(1, 1, 1\)"),
     ([], ValueError, "empty"),
     ([[]], ValueError, r"empty .*\(1, 0\)"),
-    (np.zeros((0, 3), int), ValueError, "empty"),
+    (np.zeros((0, 3), int), ValueError, "tokens is empty"),
+    (np.zeros((1, 0), np.uint8), ValueError, "tokens is empty"),
     ([[1, 2], [3]], ValueError, "rows of tokens differ in length"),
     (np.array([[2**63]], np.uint64), ValueError, "tokens contains 9223372036854775808"),
     ([[2**64 - 1]], ValueError, "tokens contains 18446744073709551615"),
