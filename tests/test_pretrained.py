@@ -472,6 +472,12 @@ def test_other_files_are_refused(data, says, tmp_path):
     assert says in refused(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_nobody_waits_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "m.gguf")
+    assert "this is a folder, a pipe or a device" in refused(tmp_path / "m.gguf")
+
+
 def test_names_and_paths(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="There is no file .*nothing.gguf"):
         from_pretrained(tmp_path / "nothing.gguf")

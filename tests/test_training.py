@@ -1,4 +1,5 @@
 """The optimiser, the loop and the files: against PyTorch step by step, against an uninterrupted run bit for bit."""
+import errno
 import json
 import math
 import os
@@ -444,6 +445,24 @@ def test_files_of_others(tmp_path):
         load_model(path)
     with pytest.raises(ValueError, match="is a folder"):
         load_model(tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_nobody_waits_for_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match="is a folder, a pipe or a device"):
+        load_model(tmp_path / "m.safetensors")
+
+
+def test_a_locked_file_is_not_called_missing(tmp_path, monkeypatch):
+    """Here by a made-up error, for an administrator may read every file."""
+    save_model(tmp_path / "m.safetensors", Transformer(CONFIG, seed=0))
+
+    def locked(path, mode):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+    monkeypatch.setattr("tinytorch.training.trainer.open", locked, raising=False)
+    with pytest.raises(ValueError, match="m.safetensors cannot be read: Permission denied.$"):
+        load_model(tmp_path / "m.safetensors")
 
 
 def damage(path, kind):

@@ -131,7 +131,7 @@ def read_safetensors(path, head_dim):
     """The tensors of a .safetensors file: {GGUF's name: TensorInfo}."""
     from safetensors import SafetensorError, safe_open
     try:
-        with safe_open(path, framework="numpy"), open(path, "rb") as file:      # safe_open has looked whether the file is whole
+        with open(path, "rb") as file, safe_open(path, framework="numpy"):      # which looks whether the file is whole
             length = int.from_bytes(file.read(8), "little")
             entries = json.loads(file.read(length))
     except (SafetensorError, OSError) as error:

@@ -142,6 +142,8 @@ class GGUFFile:
 
     def __init__(self, path):
         self.path, size = Path(path), Path(path).stat().st_size
+        if not self.path.is_file():
+            raise ValueError("this is a folder, a pipe or a device, but a file is needed.")
         with open(path, "rb") as file:
             header = HeaderReader(file, size)
             magic = header.take(min(4, size))

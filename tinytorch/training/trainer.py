@@ -322,20 +322,22 @@ def write_file(path, arrays, facts, format=FORMAT):
 def read_file(path, format=FORMAT):
     """The arrays and the facts that `write_file` wrote.
 
-    FileNotFoundError if there is no file, ValueError in a sentence for any other or damaged file.
+    FileNotFoundError if there is no file, ValueError in a sentence for any other or damaged file, or one that is not yours to read.
     """
     from safetensors import SafetensorError, safe_open
     path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, but a file is needed.")
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"There is no file {path}.")
+    if not path.is_file():
+        raise ValueError(f"{path} is a folder, a pipe or a device, but a file is needed.")
     try:
-        with safe_open(path, framework="numpy") as file:
+        with open(path, "rb"), safe_open(path, framework="numpy") as file:      # safe_open calls a locked file a missing one
             metadata = file.metadata() or {}
             ours = metadata.get("format") == format
             arrays = {name: file.get_tensor(name) for name in file.keys() if ours}
-    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is no safetensors file, or it is damaged or cut off: {error}") from error
     if not ours:
         raise ValueError(f"{path} was not written by this package: it does not say that its format is {format!r}.")
