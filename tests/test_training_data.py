@@ -1,13 +1,18 @@
 """The stories and sums that a small model is trained on, and the judge of what it writes."""
+import contextlib
+import errno
 import itertools
+import os
 import random
 import re
+import types
 
 import pytest
 
+from tinytorch.training import data
 from tinytorch.training.data import (
     BOYS, COLOURS, GIRLS, PATTERNS, THINGS, ByteTokenizer, check_story, decided, documents, expression, held_out, held_out_sums,
-    joined, make_story, make_sum, parse,
+    joined, make_story, make_sum, parse, take_place,
 )
 
 STORY = ('One day, Mia played with her red ball. Her friend Tom brought his orange kite. He lost his orange kite. '
@@ -267,3 +272,23 @@ def test_bytes_as_tokens():
 def test_documents_are_joined_by_eos():
     assert joined(["a", "bc"]) == [256, 97, 256, 98, 99, 256]
     assert joined([]) == [256]
+
+
+@pytest.mark.parametrize("system, refusals, tries", [("nt", 0, 1), ("nt", 3, 4), ("nt", 10**9, None), ("posix", 1, 1)])
+def test_a_file_takes_the_place_of_another(tmp_path, monkeypatch, system, refusals, tries):
+    """On Windows another program may have it open for a moment; elsewhere a refusal is final at once."""
+    new, old, calls, replace = tmp_path / "new", tmp_path / "old", [], os.replace
+    new.write_bytes(b"new")
+    old.write_bytes(b"old")
+
+    def refuse(*paths):
+        calls.append(paths)
+        if len(calls) <= refusals:
+            raise PermissionError(errno.EACCES, "Access is denied")
+        replace(*paths)
+    monkeypatch.setattr(data, "os", types.SimpleNamespace(name=system, replace=refuse))
+    done = tries == refusals + 1
+    with contextlib.nullcontext() if done else pytest.raises(PermissionError):
+        take_place(new, old, seconds=0.2)
+    assert (new.exists(), old.read_bytes()) == (not done, b"new" if done else b"old")
+    assert len(calls) == tries if tries else len(calls) > 1

@@ -717,6 +717,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                'tinytorch/training/data.py'),
                                          'tinytorch.training.data.read_text': ( '92_training_data/training_data.html#read_text',
                                                                                 'tinytorch/training/data.py'),
+                                         'tinytorch.training.data.take_place': ( '92_training_data/training_data.html#take_place',
+                                                                                 'tinytorch/training/data.py'),
                                          'tinytorch.training.data.with_article': ( '92_training_data/training_data.html#with_article',
                                                                                    'tinytorch/training/data.py')},
             'tinytorch.training.tiny': { 'tinytorch.training.tiny.Part': ( '94_tiny_recipe/tiny_recipe.html#part',

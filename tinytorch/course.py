@@ -436,7 +436,7 @@ class Workspace:
         text = json.dumps({"version": tinytorch.__version__, "lessons": known}, indent=1)
         new = self.folder / f"{MARK}.new"
         new.write_text(text + "\n", encoding="utf-8")
-        new.replace(self.folder / MARK)         # on a full disk the memory stays as it was
+        need("tinytorch.training.data").take_place(new, self.folder / MARK)        # on a full disk the memory stays as it was
 
 # %% ../modules/source/91_course/91_course.ipynb #a2a0c085
 app = typer.Typer(no_args_is_help=True, help="Work through the lessons: a workspace, self-checks, solutions.")
@@ -634,7 +634,7 @@ def solve(module: Annotated[str, typer.Argument(metavar="LESSON", help="06 or kv
     if path.is_file():
         # A name with a leading underscore, so that nbdev does not export it.
         kept = next(name for i in itertools.count(1) if not (name := path.with_name(f"_{lesson}_mine_{i}.ipynb")).exists())
-        path.rename(kept)
+        need("tinytorch.training.data").take_place(path, kept)
         print(f"Your notebook is kept as {kept.name}. To go on with it, give it the name {path.name} again.")
     path.write_bytes(solution.read_bytes())
     workspace.export()

@@ -8,13 +8,15 @@ __all__ = ['GIRLS', 'BOYS', 'COLOURS', 'THINGS', 'PLACES', 'ANIMALS', 'FOODS', '
            'LAST', 'NEEDS_TWO', 'NAMES_A_THING', 'PATTERNS', 'GENDER', 'TextStream', 'need_text', 'Tokenizer',
            'ByteTokenizer', 'with_article', 'counted', 'Child', 'pick', 'pick_two', 'fill', 'make_story', 'expression',
            'match_sentence', 'acting', 'parse', 'StoryCheck', 'StoryReader', 'check_story', 'decided', 'held_out',
-           'make_sum', 'held_out_sums', 'documents', 'joined', 'read_text']
+           'make_sum', 'held_out_sums', 'documents', 'joined', 'read_text', 'take_place']
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #9674dec2
 import codecs
 import operator
+import os
 import random
 import re
+import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -500,3 +502,19 @@ def read_text(path):
     if not text.strip():
         raise ValueError(f"{path} is empty; there is nothing to learn from it.")
     return text.replace("\r\n", "\n")
+
+
+def take_place(new, path, seconds=2.0):
+    """Rename a file, so that it takes the place of the one at `path`, if one is there.
+
+    Windows refuses that while another program has either of them open, as a virus scanner does for a moment. So there it is
+    tried for some seconds.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return os.replace(new, path)
+        except PermissionError:
+            if os.name != "nt" or time.monotonic() > end:
+                raise
+            time.sleep(0.05)

@@ -24,7 +24,7 @@ import numpy as np
 from ..core.layers import cross_entropy
 from ..core.tensor import no_grad
 from ..models.transformer import Transformer, TransformerConfig, count_parameters
-from .data import ByteTokenizer
+from .data import ByteTokenizer, take_place
 
 # %% ../../modules/source/05_training/05_training.ipynb #80489d02
 def next_batch(ids, batch_size, length, rng, starts=None):
@@ -304,7 +304,7 @@ def new_file(path):
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())                                 # its contents are on the disk before it takes the place
         temporary.chmod(rights)
-        temporary.replace(path)
+        take_place(temporary, path)
     except (OSError, SafetensorError) as error:
         raise OSError(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
     finally:
