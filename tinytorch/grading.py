@@ -6,11 +6,11 @@
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'ONE_THREAD',
            'BRING', 'PROBE', 'read', 'text', 'marks', 'code_cells', 'is_check', 'label', 'exercise_of', 'is_fixed',
            'is_exercise', 'exercises', 'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error', 'defined',
-           'configure', 'release', 'handed_out', 'is_untouched', 'given_sources', 'is_given', 'without_hidden_tests',
-           'note', 'restore', 'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in',
-           'Originals', 'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result',
-           'sentence', 'words', 'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells',
-           'passed_on', 'on_package', 'unexportable', 'export_faults']
+           'configure', 'release', 'handed_out', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore',
+           'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in', 'Originals', 'Guard',
+           'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'sentence', 'words',
+           'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells', 'passed_on', 'on_package',
+           'unexportable', 'export_faults']
 
 # %% ../modules/source/93_grading/93_grading.ipynb #efb0c345
 import ast
@@ -163,14 +163,6 @@ def handed_out(lesson):
     """The release notebook of a lesson; not to be changed."""
     return release(read(lessons()[lesson]))
 
-
-def is_untouched(lesson, path):
-    """Whether a student's notebook has the code that was handed out."""
-    try:
-        given, now = handed_out(lesson), read(path)
-    except Exception:
-        return False                            # checking it will say what is wrong
-    return [cell.source for cell in code_cells(given)] == [cell.source for cell in code_cells(now)]
 
 # %% ../modules/source/93_grading/93_grading.ipynb #5c611397
 @cache
