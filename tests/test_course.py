@@ -956,6 +956,18 @@ def test_demo_in_a_workspace_finds_the_shipped_model(workspace):
     assert (workspace / "tinytorch" / "models" / "tiny.safetensors").exists()
 
 
+@pytest.mark.parametrize("arguments", ["course status", "--version", "demo"])
+def test_python_m_is_the_same_command(workspace, arguments):
+    """Although Python finds the student's package first, which may be broken."""
+    edit(workspace / "02_layers.ipynb", append("#| export\n[][0]"))
+    Workspace(workspace).export()
+    expected = tinytorch(workspace, *arguments.split(), package=L.ROOT)
+    done = subprocess.run([sys.executable, "-m", "tinytorch", *arguments.split()], cwd=workspace, text=True, encoding="utf-8",
+                          capture_output=True, timeout=300, env={**os.environ, "PYTHONPATH": str(L.ROOT)})
+    assert (done.returncode, done.stdout, done.stderr) == expected
+    assert ("Your package cannot be imported: IndexError" in done.stderr) == (arguments == "demo") == bool(done.stderr)
+
+
 def test_lessons_import_only_earlier_ones():
     """So that no lesson is refused what it needs while it is checked."""
     number = built_by()

@@ -8,7 +8,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'lessons', 'find_lesson', 'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable',
            'import_table', 'copy_weights', 'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need',
            'export_fault', 'Workspace', 'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons',
-           'faults_of_package', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status', 'own_command']
+           'faults_of_package', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status', 'use_package',
+           'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -669,6 +670,14 @@ def status():
     print(f"{states.count(DONE)} of {len(states)} lessons are done by you, {states.count(REFERENCE)} solved for you.")
 
 # %% ../modules/source/91_course/91_course.ipynb #00d7661a
+def use_package(folder):
+    """From now on `import tinytorch` finds the package in a folder, whatever was imported before."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Finder)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tinytorch"]:
+        del sys.modules[name]
+    sys.path.insert(0, str(folder))
+
+
 def own_command(arguments):
     """In a workspace: the module tinytorch.cli, imported anew on top of the student's package. Elsewhere None.
 
@@ -682,9 +691,7 @@ def own_command(arguments):
     print(f"Running your package: {workspace.package}", file=sys.stderr)
     for lesson, why in workspace.export().items():
         print(f"Notice: {lesson} cannot be exported ({why}).", file=sys.stderr)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tinytorch"]:
-        del sys.modules[name]
-    sys.path.insert(0, str(workspace.folder))
+    use_package(workspace.folder)
     try:
         return importlib.import_module("tinytorch.cli")
     except (Exception, SystemExit) as error:
