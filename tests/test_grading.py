@@ -7,11 +7,13 @@ import asyncio
 import copy
 import csv
 import os
+import re
 import runpy
 import shutil
 import subprocess
 import sys
 import time
+import types
 
 import nbformat
 import pytest
@@ -294,13 +296,30 @@ def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
 
 
 def test_nobody_is_told_what_pyzmq_does_on_windows(tmp_path, monkeypatch, recwarn):
-    """There it warns that asyncio's usual loop lacks something, and adds it. Here it is told that our loop is that one."""
+    """There it warns that asyncio's usual loop lacks something, and adds it. Here it is told that our loop is that one.
+
+    Nor is anybody told that IPython cannot write into a folder and takes another one.
+    """
+    monkeypatch.setenv("IPYTHONDIR", os.path.join(os.devnull, "ipython"))
     monkeypatch.setattr(asyncio, "ProactorEventLoop", asyncio.SelectorEventLoop, raising=False)
     monkeypatch.setattr(zmq.asyncio, "_get_selector", zmq.asyncio._get_selector_windows)
     nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("print(1 + 1)")], metadata=source().metadata)
     LessonExecute().preprocess(nb, {"nbgrader": {"notebook": "mine"}, "metadata": {"path": str(tmp_path)}})
     assert nb.cells[0].outputs[0].text == "2\n"
-    assert not [warning for warning in recwarn if "Proactor" in str(warning.message)]
+    assert not [warning for warning in recwarn if re.search("Proactor|IPython", str(warning.message))]
+
+
+@pytest.mark.parametrize("reply, says", [
+    (None, None), ({"status": "error"}, "While the check ran, get_ipython was replaced."),
+    ({"user_expressions": {"it": {"status": "ok", "data": {"text/plain": "([], [])"}}}}, None)])
+def test_a_kernel_that_does_not_answer_is_no_fault_of_a_check(monkeypatch, reply, says):
+    """It may have died behind a check that had passed. What comes next is not reached."""
+    run, check = LessonExecute(), nbformat.v4.new_code_cell()
+    run.lost, run.replaced, run.kc = None, [], types.SimpleNamespace(execute=lambda *code, **options: "the message")
+    monkeypatch.setattr(run, "reply_to", lambda message, seconds: reply)
+    run.look_after(check)
+    assert (failure(check) and failure(check).evalue) == says
+    assert run.lost == (None if reply else "the kernel does not answer any more")
 
 
 @pytest.mark.parametrize("timeout, hurry, left, expected", [

@@ -406,6 +406,7 @@ class LimitedExecute(Execute):
         self.timeout_func = self.seconds_for
         with warnings.catch_warnings():         # pyzmq's about asyncio on Windows, where it then does what is needed
             warnings.filterwarnings("ignore", "Proactor event loop", RuntimeWarning)
+            warnings.filterwarnings("ignore", "IPython (dir|parent)", UserWarning)      # cannot be written, so it takes another
             return super().preprocess(nb, resources)
 
     def seconds_for(self, cell):
@@ -528,8 +529,14 @@ class LessonExecute(LimitedExecute):
             yield
 
     def ask(self, code, expression):
-        """Run code in the kernel, unseen by the notebook; the value of an expression then. None if that fails."""
-        reply = self.reply_to(self.kc.execute(code, silent=True, user_expressions={"it": expression}), 20) or {}
+        """Run code in the kernel, unseen by the notebook; the value of an expression then. None if that fails.
+
+        A kernel that does not reply is lost: it may have been ended behind a cell that was right.
+        """
+        reply = self.reply_to(self.kc.execute(code, silent=True, user_expressions={"it": expression}), 60)
+        if reply is None:
+            self.lost = "the kernel does not answer any more"
+            return None
         found = reply.get("user_expressions", {}).get("it", {})
         return ast.literal_eval(found["data"]["text/plain"]) if found.get("status") == "ok" else None
 
@@ -562,7 +569,7 @@ class LessonExecute(LimitedExecute):
         """Fail a check during which the answer replaced what checks compare with."""
         if self.lost is None:
             meanwhile, self.replaced = self.ask("", "get_ipython().course_guard.report()") or (["get_ipython"], self.replaced)
-            if meanwhile and not failure(check):
+            if meanwhile and self.lost is None and not failure(check):
                 check.outputs.append(error_output("AssertionError", f"While the check ran, {', '.join(meanwhile)} was replaced."))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #3c9ed3be
