@@ -1,10 +1,11 @@
-"""The tables of nbs/instructors.md, worked out from the lessons: python -m tests.course_table [--write]
+"""The tables of nbs/instructors.md, worked out from the lessons, in some minutes.
 
 What an exercise is built on is tried, not typed: its solution is taken out, the notebook runs to its end, and the checks
 that fail are those that need it.
 """
 from __future__ import annotations
 
+import argparse
 import ast
 import json
 import os
@@ -74,7 +75,7 @@ def needed_by(path):
 
 def built_on(path):
     """For each exercise of a lesson the earlier ones that its check needs; found out in a process of its own."""
-    done = subprocess.run([sys.executable, "-m", "tests.course_table", str(path)], cwd=L.ROOT, text=True, encoding="utf-8",
+    done = subprocess.run([sys.executable, "-m", "tests.course_table", "--needed-by", str(path)], cwd=L.ROOT, text=True, encoding="utf-8",
                           env={**os.environ, "MPLBACKEND": "Agg"}, capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr)
@@ -115,9 +116,14 @@ def write_page():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--write"]:
+    parser = argparse.ArgumentParser(prog="python -m tests.course_table", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="bring the page up to date instead of printing the tables")
+    parser.add_argument("--needed-by", metavar="NOTEBOOK", type=Path, help="print what each exercise of one lesson is needed by, as JSON")
+    options = parser.parse_args()
+    if options.needed_by:
+        print(json.dumps(needed_by(options.needed_by)))
+    elif options.write:
         write_page()
-    elif sys.argv[1:]:
-        print(json.dumps(needed_by(Path(sys.argv[1]))))
     else:
         print(lesson_table(), exercise_table(), sep="\n\n")

@@ -15,6 +15,7 @@ pytest.importorskip("gguf", reason="the extra 'pretrained' is not installed")
 from rich.console import Console
 
 import tinytorch
+from tests.lessons import ROOT
 from tests.tiny_gguf import tiny_config, write_tiny
 from tinytorch import cli
 from tinytorch.cli import Lane, chart, main, printable, side_by_side, watch
@@ -436,3 +437,13 @@ def test_a_terminal_that_does_not_know_all_letters(path, encoding):
     assert process.returncode == 0 and err == b""
     out = out.decode(encoding)
     assert PROMPT + " ??" in out and out.count("+") >= 4        # the corners of the panels are plain
+
+
+@pytest.mark.parametrize("program, wrong", [
+    ("tests.course_table", ["--wrote"]), ("tests.misconceptions.changes", []), ("tests.misconceptions.changes", ["06", "slot"]),
+    ("tests.misconceptions.runner", []), ("tests.benchmarks", ["decoding"]), ("tinytorch.training.tiny", ["--hlep"])])
+def test_the_other_programs_say_how_they_are_used(program, wrong):
+    help_, error = (subprocess.run([sys.executable, "-m", program, *arguments], cwd=ROOT, capture_output=True, encoding="utf-8")
+                    for arguments in (["--help"], wrong))
+    for code, text, process in (0, help_.stdout, help_), (2, error.stderr, error):
+        assert process.returncode == code and text.startswith(f"usage: python -m {program} "), process

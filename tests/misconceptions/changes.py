@@ -1,19 +1,16 @@
 """Change every solution in every small way, and show which changes a self-check accepts.
 
-    python -m tests.misconceptions.changes 06            the whole lesson
-    python -m tests.misconceptions.changes 06 slots      one exercise
-
 Each answer is the solution with one change: another operator, a number plus one, an argument left out, a name for its
 neighbour. Some changes mean the same or only cost time, so what is accepted is for a person to read. The others show
 what a check does not look at: make it look, and put the answer into the bank. It needs a system that can fork a process.
 """
 from __future__ import annotations
 
+import argparse
 import ast
 import copy
 import difflib
 import os
-import sys
 import textwrap
 
 from tests.lessons import grading, is_check, is_exercise, is_measuring, is_run, last_check, lessons, read, regions
@@ -131,22 +128,28 @@ def try_exercise(cells, namespace):
     return tried, accepted
 
 
-def main(lesson, only=None):
+def main():
+    parser = argparse.ArgumentParser(prog="python -m tests.misconceptions.changes", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("lesson", help="how its name begins, such as 06")
+    parser.add_argument("exercise", nargs="?", help="one exercise, such as slots; all if left out")
+    options = parser.parse_args()
     os.environ.setdefault("MPLBACKEND", "Agg")              # pictures open no window
-    path = next((path for path in lessons() if path.stem.startswith(lesson)), None)
+    path = next((path for path in lessons() if path.stem.startswith(options.lesson)), None)
     if path is None:
-        sys.exit(f"There is no lesson {lesson}. The lessons are {', '.join(path.stem for path in lessons())}.")
+        parser.error(f"there is no lesson {options.lesson}; the lessons are {', '.join(path.stem for path in lessons())}")
     cells, namespace = [cell for cell in read(path).cells if is_run(cell) and not is_measuring(cell)], new_namespace()
+    exercises = [grading(cell)["grade_id"] for cell in cells if is_exercise(cell)]
+    if options.exercise not in (None, *exercises):
+        parser.error(f"{path.stem} has no exercise {options.exercise}; its exercises are {', '.join(exercises)}")
     last = max(index for index, cell in enumerate(cells) if is_check(cell))
     for index, cell in enumerate(cells[:last]):
         name = grading(cell).get("grade_id", "a cell")
-        if is_exercise(cell) and only in (None, name):
+        if is_exercise(cell) and options.exercise in (None, name):
             tried, accepted = try_exercise(cells[index:last_check(cells, name) + 1], namespace)
             print(f"{name}: {tried} changes, {accepted} accepted", flush=True)
         run_cell(cell.source, name, namespace)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) not in (2, 3) or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    main(*sys.argv[1:])
+    main()

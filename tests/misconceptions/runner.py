@@ -1,12 +1,13 @@
-"""Try every answer of a bank in its notebook: python -m tests.misconceptions.runner NOTEBOOK BANK RESULTS
+"""Try every answer of a bank in its notebook.
 
 The notebook runs once, in this plain process. Before each exercise the process forks, once for every answer: the
 child puts the answer in place of the solution, runs that cell and those up to and including the exercise's last check,
-and reports what happened. So an answer costs a few cells, not a notebook. RESULTS gets a JSON list with one object
+and reports what happened. So an answer costs a few cells, not a notebook. The results are a JSON list with one object
 for each answer: exercise, kind, name, fault (null if all is as the bank says), by (the check that refused it).
 """
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import io
@@ -159,4 +160,9 @@ def main(notebook: str, bank: str, results: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(prog="python -m tests.misconceptions.runner", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebook", help="the path of a lesson")
+    parser.add_argument("bank", help="the module of its answers, such as tests.misconceptions.02_layers")
+    parser.add_argument("results", help="the file to write")
+    main(**vars(parser.parse_args()))

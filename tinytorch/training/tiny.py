@@ -7,6 +7,7 @@ __all__ = ['TINY', 'WHOSE', 'KINDS', 'STAGES', 'RECIPE', 'Stage', 'Part', 'sum_r
            'consistent', 'examine_sums', 'beginnings', 'examine', 'follow_part', 'train_tiny', 'main']
 
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #0e1d9e4f
+import argparse
 import random
 import sys
 from pathlib import Path
@@ -224,4 +225,6 @@ def main(folder="."):
 
 
 if __name__ == "__main__" and "__file__" in globals():          # as a program, not as a notebook
-    sys.exit(main(*sys.argv[1:2]))
+    parser = argparse.ArgumentParser(prog="python -m tinytorch.training.tiny", description="Train the small model and examine it.")
+    parser.add_argument("folder", nargs="?", default=".", help="where the model and its checkpoints go; this folder if left out")
+    sys.exit(main(parser.parse_args().folder))
