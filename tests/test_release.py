@@ -3,13 +3,16 @@
 The release notebooks are made by nbgrader's own steps, in this process. The step that writes to the gradebook is
 left out; it does not change the notebook.
 """
+import dis
 import itertools
 import keyword
 import re
+from types import CodeType
 
 import pytest
 
 from tests import lessons as L
+from tests.misconceptions.runner import with_answer
 
 LESSONS = L.lessons()
 
@@ -121,6 +124,65 @@ def test_release_keeps_what_is_given_and_puts_a_stub_in_every_region(path):
         assert len(lines) - len(kept) == len(L.regions(source.source))
         if cell.cell_type == "code" and not cell.source.lstrip().startswith("%"):
             compile(cell.source, "a cell", "exec")
+
+
+def instructions(code, path=()):
+    """(path, instruction) of everything in some code; the path has the names of the functions and classes around it."""
+    yield from ((path, instruction) for instruction in dis.get_instructions(code))
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from instructions(inner, (*path, inner.co_name))
+
+
+def globals_read(source):
+    """(path, name) for every name that a function reads as a global one."""
+    return {(path, found.argval) for path, found in instructions(compile(source, "a cell", "exec"))
+            if found.opname == "LOAD_GLOBAL"}
+
+
+def globals_set(source):
+    """The names that a cell leaves behind: assigned, imported, defined, or counted by a loop."""
+    return {found.argval for path, found in instructions(compile(source, "a cell", "exec"))
+            if found.opname == "STORE_GLOBAL" or found.opname == "STORE_NAME" and not path}
+
+
+def test_names_that_a_cell_leaves_behind_are_found():
+    source = """
+import numpy.linalg, os.path as places
+from math import pi as half_turn
+with open(places) as (file, [other]):
+    for i, (j, *rest) in enumerate([k for k in file]):
+        first = second = (walrus := i)
+try:
+    pass
+except OSError as error:
+    pass
+class Box:
+    inside: int = 1
+    def method(self):
+        local = half_turn
+        def inner():
+            global declared
+            declared = local + after
+            return [x for x in local]
+        return inner
+"""
+    assert globals_set(source) == {"numpy", "places", "half_turn", "file", "other", "i", "j", "rest", "first", "second",
+                                   "walrus", "error", "Box", "declared"}
+    assert globals_read(source) == {(("Box", "method"), "half_turn"), (("Box", "method", "inner"), "after")}
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_no_global_stands_in_for_a_name_that_an_answer_forgets(path):
+    """What the given lines of an exercise read, and only the answer assigns, no other cell may leave in the notebook."""
+    cells = [cell for cell in L.read(path).cells if cell.cell_type == "code"]
+    for exercise in filter(L.is_exercise, cells):
+        blank = with_answer(exercise.source, {i: "pass" for i in range(len(L.regions(exercise.source)))})
+        wanted = {name for _, name in globals_read(blank) - globals_read(exercise.source)}
+        for cell in cells:
+            if cell is not exercise:
+                taken = wanted & globals_set(cell.source)
+                assert not taken, f"{L.grading(exercise)['grade_id']} sets {taken}, and so does this cell:\n{cell.source}"
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
