@@ -19,7 +19,7 @@ from tinytorch.core.tensor import no_grad
 from tinytorch.generation.generate import generate
 from tinytorch.generation.kv_cache import KVCache
 from tinytorch.models import pretrained
-from tinytorch.models.pretrained import GGUFFile, bpe_merge, find_checkpoint, from_pretrained
+from tinytorch.models.pretrained import GGUFFile, bpe_merge, find_checkpoint, from_pretrained, merge_long
 from tinytorch.models.transformer import Transformer
 
 gguf = pytest.importorskip("gguf", reason="the extra pretrained is not installed")
@@ -213,7 +213,7 @@ def test_bpe_merge_joins_as_the_tokenizers_package_does(text):
     theirs = Tokenizer(BPE({token: i for i, token in enumerate(tiny.VOCABULARY)}, tiny.MERGES))
     text = text.replace(" ", "Ġ")
     ranks = {pair: rank for rank, pair in enumerate(tiny.MERGES)}
-    assert bpe_merge(list(text), ranks) == theirs.encode(text).tokens
+    assert bpe_merge(list(text), ranks) == merge_long(list(text), ranks) == theirs.encode(text).tokens
 
 
 @given(st.text(st.sampled_from("abc"), max_size=30), st.permutations([(x, y) for x in ["a", "b", "ab", "aa", "ba", "aab"]
@@ -226,7 +226,7 @@ def test_bpe_merge_takes_the_lowest_rank_then_the_leftmost(text, pairs):
     while known := [(ranks[pair], i) for i, pair in enumerate(zip(expected, expected[1:])) if pair in ranks]:
         i = min(known)[1]
         expected[i:i + 2] = [expected[i] + expected[i + 1]]
-    assert bpe_merge(list(text), ranks) == expected
+    assert bpe_merge(list(text), ranks) == merge_long(list(text), ranks) == expected
 
 
 @pytest.mark.parametrize("text", ["l" * 100_000, "hell" * 25_000, "the1" * 25_000], ids=lambda text: text[:5])
@@ -313,6 +313,10 @@ def refused(path, error=ValueError):
     (dict(llama__block_count=True), "llama.block_count must be a positive number"),
     (dict(llama__block_count=1), "tensors that this architecture does not use: blk.1"),
     (dict(llama__block_count=4_000_000_000), "tensor blk.2.attn_norm.weight is missing"),
+    (dict(llama__embedding_length=None), "does not say llama.embedding_length"),
+    (dict(llama__feed_forward_length=None), "does not say llama.feed_forward_length"),
+    (dict(llama__context_length=None), "does not say llama.context_length"),
+    (dict(llama__attention__head_count=None), "does not say llama.attention.head_count"),
     (dict(llama__embedding_length=32), "must have shape"),
     (dict(llama__embedding_length="64"), "must be a positive number, but the file says '64'"),
     (dict(llama__attention__head_count=0), "must be a positive number"),

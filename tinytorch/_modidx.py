@@ -578,6 +578,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                'tinytorch/models/pretrained.py'),
                                              'tinytorch.models.pretrained.load_gguf': ( '08_pretrained/pretrained.html#load_gguf',
                                                                                         'tinytorch/models/pretrained.py'),
+                                             'tinytorch.models.pretrained.merge_long': ( '08_pretrained/pretrained.html#merge_long',
+                                                                                         'tinytorch/models/pretrained.py'),
                                              'tinytorch.models.pretrained.read': ( '08_pretrained/pretrained.html#read',
                                                                                    'tinytorch/models/pretrained.py'),
                                              'tinytorch.models.pretrained.read_config': ( '08_pretrained/pretrained.html#read_config',

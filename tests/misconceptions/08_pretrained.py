@@ -195,190 +195,172 @@ return (d * q + m).astype(np.float32)
 ]
 
 
+CONFIG_RIGHT = {
+    "vocab_size": 'tensors["token_embd.weight"].shape[0]',
+    "num_kv_heads": 'setting(metadata, "llama.attention.head_count_kv", num_heads)',
+    "head_dim": 'setting(metadata, "llama.attention.key_length", embed_dim // num_heads)',
+    "rope_base": 'setting(metadata, "llama.rope.freq_base", 10000.0)',
+    "norm_eps": 'setting(metadata, "llama.attention.layer_norm_rms_epsilon")',
+    "tie_embeddings": '"output.weight" not in tensors',
+}
+
+
 def config(**changes):
-    """The reference answer with some arguments of TransformerConfig replaced."""
-    arguments = dict(
-        vocab_size='tensors["token_embd.weight"].shape[0]',
-        embed_dim='setting(metadata, "llama.embedding_length")',
-        num_layers='setting(metadata, "llama.block_count")',
-        num_heads='setting(metadata, "llama.attention.head_count")',
-        num_kv_heads='setting(metadata, "llama.attention.head_count_kv", heads)',
-        intermediate_dim='setting(metadata, "llama.feed_forward_length")',
-        max_seq_len='setting(metadata, "llama.context_length")',
-        head_dim='setting(metadata, "llama.attention.key_length", width // heads)',
-        rope_base='setting(metadata, "llama.rope.freq_base", 10000.0)',
-        norm_eps='setting(metadata, "llama.attention.layer_norm_rms_epsilon")',
-        tie_embeddings='"output.weight" not in tensors',
-    )
-    arguments |= changes
-    lines = [f"    {name}={value}," for name, value in arguments.items() if value is not None]
-    return "\n".join(['width = setting(metadata, "llama.embedding_length")',
-                      'heads = setting(metadata, "llama.attention.head_count")',
-                      "return TransformerConfig(", *lines, ")"])
+    """The reference answer with some of its variables changed."""
+    return "\n".join(f"{name} = {value}" for name, value in (CONFIG_RIGHT | changes).items())
 
 
 CONFIG = [
     Wrong("read_config", "as many key/value heads as query heads", says="head_count_kv, not head_count",
-          body=config(num_kv_heads="heads")),
+          body=config(num_kv_heads="num_heads")),
     Wrong("read_config", "one key/value head where the file says nothing", says="as many of them as query heads",
           body=config(num_kv_heads='setting(metadata, "llama.attention.head_count_kv", 1)')),
     Wrong("read_config", "head_dim from the width alone", says="key_length says it",
-          body=config(head_dim="width // heads")),
+          body=config(head_dim="embed_dim // num_heads")),
     Wrong("read_config", "head_dim from the rotated width", says="head_dim: expected 4, but got 16",
-          body=config(head_dim='setting(metadata, "llama.rope.dimension_count", width // heads)')),
+          body=config(head_dim='setting(metadata, "llama.rope.dimension_count", embed_dim // num_heads)')),
     Wrong("read_config", "head_dim from the width of the values", says="head_dim: expected 4, but got 16",
-          body=config(head_dim='setting(metadata, "llama.attention.value_length", width // heads)')),
+          body=config(head_dim='setting(metadata, "llama.attention.value_length", embed_dim // num_heads)')),
     Wrong("read_config", "head_dim of this file as the default", says="head_dim: expected 4, but got 16",
           body=config(head_dim='setting(metadata, "llama.attention.key_length", 16)')),
     Wrong("read_config", "head_dim from the key/value heads", says="divided by the number of query heads",
-          body=config(head_dim='setting(metadata, "llama.attention.key_length", '
-                               'width // setting(metadata, "llama.attention.head_count_kv", heads))')),
+          body=config(head_dim='setting(metadata, "llama.attention.key_length", embed_dim // num_kv_heads)')),
     Wrong("read_config", "head_dim is the number of heads where the file says nothing", says="divided by the number of query heads",
-          body=config(head_dim='setting(metadata, "llama.attention.key_length", heads)')),
-    Wrong("read_config", "the usual rotary base", says="rope.freq_base",
-          body=config(rope_base=None)),
+          body=config(head_dim='setting(metadata, "llama.attention.key_length", num_heads)')),
+    Wrong("read_config", "head_dim is a float", says="must be a whole number",
+          body=config(head_dim='setting(metadata, "llama.attention.key_length", embed_dim / num_heads)')),
+    Wrong("read_config", "the usual rotary base", says="rope.freq_base", body=config(rope_base="10000.0")),
     Wrong("read_config", "the rotary base of this file as the default", says="means 10000",
           body=config(rope_base='setting(metadata, "llama.rope.freq_base", 50000.0)')),
-    Wrong("read_config", "the usual epsilon", says="layer_norm_rms_epsilon",
-          body=config(norm_eps=None)),
+    Wrong("read_config", "the usual epsilon", says="layer_norm_rms_epsilon", body=config(norm_eps="1e-5")),
+    Wrong("read_config", "the epsilon of another norm, with the usual one for a file without it", says="layer_norm_rms_epsilon",
+          body=config(norm_eps='setting(metadata, "llama.attention.layer_norm_epsilon", 1e-5)')),
     Wrong("read_config", "tied the wrong way round", says="has a head of its own",
           body=config(tie_embeddings='"output.weight" in tensors')),
     Wrong("read_config", "always tied", says="has a head of its own",
           body=config(tie_embeddings="True")),
+    Wrong("read_config", "looks for the head among the settings", says="has a head of its own",
+          body=config(tie_embeddings='"output.weight" not in metadata')),
     Wrong("read_config", "GGUF's order of the axes", says="number of rows",
           body=config(vocab_size='tensors["token_embd.weight"].shape[1]')),
     Wrong("read_config", "counts the vocabulary, which not every file has", says="and the tokens",
           body=config(vocab_size='len(metadata["tokenizer.ggml.tokens"])')),
     Wrong("read_config", "no value for what a file leaves out", says="may leave out",
           body=config(num_kv_heads='metadata["llama.attention.head_count_kv"]')),
-    Wrong("read_config", "the width of the MLP and the context exchanged", says="intermediate_dim",
-          body=config(intermediate_dim='setting(metadata, "llama.context_length")',
-                      max_seq_len='setting(metadata, "llama.feed_forward_length")')),
+    Wrong("read_config", "setting without the value for what a file leaves out", says="may leave out",
+          body=config(rope_base='setting(metadata, "llama.rope.freq_base")')),
     Wrong("read_config", "keys without the architecture", says="raised ValueError",
-          body=config(num_layers='setting(metadata, "block_count")')),
-    Wrong("read_config", "a dictionary instead of a configuration", says="must return a TransformerConfig",
-          body=config().replace("return TransformerConfig(", "return dict(")),
-    Wrong("read_config", "guesses the sizes that the file does not say", says="But read_config guessed",
-          body=config(num_layers='metadata.get("llama.block_count", 30)')),
-    Wrong("read_config", "guesses where the file says nothing, for every key", says="nothing can replace this setting", body='''
-def get(key, guess):
-    return metadata.get("llama." + key, guess)
-
-width, heads = get("embedding_length", 576), get("attention.head_count", 9)
-return TransformerConfig(
-    vocab_size=tensors["token_embd.weight"].shape[0], embed_dim=width, num_layers=get("block_count", 30), num_heads=heads,
-    num_kv_heads=get("attention.head_count_kv", heads), intermediate_dim=get("feed_forward_length", 4 * width),
-    max_seq_len=get("context_length", 2048), head_dim=get("attention.key_length", width // heads),
-    rope_base=get("rope.freq_base", 10000.0), norm_eps=get("attention.layer_norm_rms_epsilon", 1e-5),
-    tie_embeddings="output.weight" not in tensors)
-'''),
-    Wrong("read_config", "the usual context length as a default", says="without llama.context_length",
-          body=config(max_seq_len='setting(metadata, "llama.context_length", 2048)')),
-    Wrong("read_config", "the usual epsilon as a default", says="without llama.attention.layer_norm_rms_epsilon",
+          body=config(num_kv_heads='setting(metadata, "attention.head_count_kv")')),
+    Wrong("read_config", "a rotary base mistyped", says="means 10000",
+          body=config(rope_base='setting(metadata, "llama.rope.freq_base", 10001.0)')),
+    Wrong("read_config", "one variable forgotten", says="'rope_base'",
+          body=config(rope_base="10000.0").replace("rope_base =", "base =")),
+    Wrong("read_config", "the usual epsilon as a default", says="But read_config guessed 1e-05",
           body=config(norm_eps='setting(metadata, "llama.attention.layer_norm_rms_epsilon", 1e-5)')),
-    Wrong("read_config", "the width of the MLP guessed from the width", says="without llama.feed_forward_length",
-          body=config(intermediate_dim='setting(metadata, "llama.feed_forward_length", 4 * width)')),
     Wrong("read_config", "a KeyError for what is missing", says="must give a ValueError",
-          body=config(num_layers='metadata["llama.block_count"]')),
+          body=config(norm_eps='metadata["llama.attention.layer_norm_rms_epsilon"]')),
     Right("read_config", "with metadata.get", body=config(
-        num_kv_heads='metadata.get("llama.attention.head_count_kv", heads)',
-        head_dim='metadata.get("llama.attention.key_length") or width // heads',
+        num_kv_heads='metadata.get("llama.attention.head_count_kv", num_heads)',
+        head_dim='metadata.get("llama.attention.key_length") or embed_dim // num_heads',
         rope_base='metadata.get("llama.rope.freq_base", 10000)')),
     Right("read_config", "the default of TransformerConfig for head_dim", body='''
 def get(key, *default):
     return setting(metadata, "llama." + key, *default)
 
-optional = {}
-if "llama.attention.key_length" in metadata:
-    optional["head_dim"] = get("attention.key_length")
-return TransformerConfig(tensors["token_embd.weight"].shape[0], get("embedding_length"),
-                         get("block_count"), get("attention.head_count"),
-                         get("attention.head_count_kv", get("attention.head_count")), get("feed_forward_length"),
-                         get("context_length"), rope_base=get("rope.freq_base", 1e4),
-                         norm_eps=get("attention.layer_norm_rms_epsilon"),
-                         tie_embeddings=not any(name.startswith("output.") for name in tensors), **optional)
+vocab_size, _ = tensors["token_embd.weight"].shape
+head_dim = get("attention.key_length") if "llama.attention.key_length" in metadata else None
+num_kv_heads, rope_base = get("attention.head_count_kv", num_heads), get("rope.freq_base", 1e4)
+norm_eps = get("attention.layer_norm_rms_epsilon")
+tie_embeddings = not any(name.startswith("output.") for name in tensors)
 '''),
 ]
 
-VIEWS_BODY = '''
-views = {"token_embd.weight": weights["embedding.weight"], "output_norm.weight": weights["norm.weight"]}
+# The exercise file_views has two regions: the head, and the matrices of a block.
+HEAD = '''
 if not config.tie_embeddings:
     views["output.weight"] = weights["head.weight"].T
-for n in range(config.num_layers):
-    qkv = weights[f"blocks.{n}.attention.qkv.weight"]
-    gate_up = weights[f"blocks.{n}.mlp.gate_up.weight"]
-    block = {
-        "attn_norm": weights[f"blocks.{n}.attention_norm.weight"],
-        "attn_q": qkv[:, :query_dim].T,
-        "attn_k": qkv[:, query_dim:query_dim + kv_dim].T,
-        "attn_v": qkv[:, query_dim + kv_dim:].T,
-        "attn_output": weights[f"blocks.{n}.attention.out.weight"].T,
-        "ffn_norm": weights[f"blocks.{n}.mlp_norm.weight"],
-        "ffn_gate": gate_up[:, :config.intermediate_dim].T,
-        "ffn_up": gate_up[:, config.intermediate_dim:].T,
-        "ffn_down": weights[f"blocks.{n}.mlp.down.weight"].T,
-    }
-    views |= {f"blk.{n}.{name}.weight": view for name, view in block.items()}
-return views
+'''
+
+BLOCK = '''
+block["attn_q"] = qkv.T[:query_dim]
+block["attn_k"] = qkv.T[query_dim:query_dim + kv_dim]
+block["attn_v"] = qkv.T[query_dim + kv_dim:]
+block["attn_output"] = out.T
+block["ffn_gate"] = gate_up.T[:config.intermediate_dim]
+block["ffn_up"] = gate_up.T[config.intermediate_dim:]
+block["ffn_down"] = down.T
 '''
 
 
 def views(*changes):
     """A right answer with some pieces of text replaced."""
-    body = VIEWS_BODY
+    regions = [HEAD, BLOCK]
     for old, new in changes:
-        assert body.count(old) == 1, old
-        body = body.replace(old, new)
-    return body
+        assert sum(region.count(old) for region in regions) == 1, old
+        regions = [region.replace(old, new) for region in regions]
+    return dict(enumerate(regions))
+
+
+def exchanged(one, other):
+    """A right answer with two names exchanged."""
+    return views((f'"{one}"', '"X"'), (f'"{other}"', f'"{one}"'), ('"X"', f'"{other}"'))
 
 
 VIEWS = [
-    Wrong("file_views", "nothing is transposed", says="A linear layer is transposed",
-          body=views(("out.weight\"].T", "out.weight\"]"))),
-    Wrong("file_views", "the head is not transposed", says="A linear layer is transposed",
+    Wrong("file_views", "one matrix is not transposed", says="Each matrix is transposed", body=views(("out.T", "out"))),
+    Wrong("file_views", "nothing is transposed", says="Each matrix is transposed", body={1: '''
+block["attn_q"], block["attn_k"], block["attn_v"] = np.split(qkv, [query_dim, query_dim + kv_dim], axis=1)
+block["attn_output"], block["ffn_down"] = out, down
+block["ffn_gate"], block["ffn_up"] = np.split(gate_up, 2, axis=1)
+'''}),
+    Wrong("file_views", "the head is not transposed", says="output.weight has shape (267, 64) in the file, but your view has (64, 267)",
           body=views(('weights["head.weight"].T', 'weights["head.weight"]'))),
-    Wrong("file_views", "the embedding is transposed", says="an embedding is not",
-          body=views(('weights["embedding.weight"]', 'weights["embedding.weight"].T'))),
-    Wrong("file_views", "reshape instead of transpose", says="reshape",
-          body=views(('weights[f"blocks.{n}.mlp.down.weight"].T',
-                      'weights[f"blocks.{n}.mlp.down.weight"].reshape(config.embed_dim, -1)'))),
-    Wrong("file_views", "keys and values exchanged", says="attn_q, then attn_k, then attn_v",
-          body=views(('"attn_k": ', '"attn_X": '), ('"attn_v": ', '"attn_k": '), ('"attn_X": ', '"attn_v": '))),
-    Wrong("file_views", "gate and up exchanged", says="ffn_gate, then ffn_up",
-          body=views(('"ffn_gate": ', '"ffn_X": '), ('"ffn_up": ', '"ffn_gate": '), ('"ffn_X": ', '"ffn_up": '))),
-    Wrong("file_views", "a copy", says="was a copy",
-          body=views(("qkv[:, :query_dim].T", "qkv[:, :query_dim].T.copy()"))),
-    Wrong("file_views", "a contiguous copy of the whole matrix", says="was a copy",
-          body=views(('weights[f"blocks.{n}.attention.qkv.weight"]',
-                      'np.asfortranarray(weights[f"blocks.{n}.attention.qkv.weight"])'))),
-    Wrong("file_views", "keys and values at the same place", says="two tensors went to the same place",
-          body=views(("qkv[:, query_dim + kv_dim:].T", "qkv[:, query_dim:query_dim + kv_dim].T"))),
-    Wrong("file_views", "the width for the size of the queries", says="keys and values have fewer rows than queries",
-          body="query_dim = config.embed_dim\n" + views()),
-    Wrong("file_views", "three equal parts", says="keys and values have fewer rows than queries",
-          body="query_dim = kv_dim = (query_dim + 2 * kv_dim) // 3\n" + views()),
-    Wrong("file_views", "the norms exchanged", says="holds other numbers",
-          body=views(('"attn_norm": ', '"X": '), ('"ffn_norm": ', '"attn_norm": '), ('"X": ', '"ffn_norm": '))),
-    Wrong("file_views", "a head even where it is tied", says="raised KeyError",
+    Wrong("file_views", "a head even where it is tied", says="raised KeyError: 'head.weight'",
           body=views(("if not config.tie_embeddings:", "if True:"))),
-    Wrong("file_views", "the tied head named too", says="no tensors with these names",
+    Wrong("file_views", "the head if it is tied", says="have no place: output.weight",
+          body=views(("if not config.tie_embeddings:", "if config.tie_embeddings:"))),
+    Wrong("file_views", "the tied head named too", says="no tensors with these names: output.weight",
           body=views(('weights["head.weight"].T', 'weights["head.weight"].T\nelse:\n'
                       '    views["output.weight"] = weights["embedding.weight"]'))),
-    Wrong("file_views", "only the first block", says="have no place",
-          body=views(("range(config.num_layers)", "range(1)"))),
-    Wrong("file_views", "our names", says="have no place",
-          body="return {name: array.T if array.ndim == 2 else array for name, array in weights.items()}"),
+    Wrong("file_views", "no head", says="have no place: output.weight", body={0: "pass"}),
+    Wrong("file_views", "rows of the matrix cut before it is transposed", says="keys and values have fewer rows than queries",
+          body=views(("qkv.T[query_dim:query_dim + kv_dim]", "qkv[query_dim:query_dim + kv_dim].T"))),
+    Wrong("file_views", "reshape instead of transpose", says="reshape",
+          body=views(("down.T", "down.reshape(config.embed_dim, -1)"))),
+    Wrong("file_views", "keys and values exchanged", says="attn_q, then attn_k, then attn_v", body=exchanged("attn_k", "attn_v")),
+    Wrong("file_views", "gate and up exchanged", says="ffn_gate, then ffn_up", body=exchanged("ffn_gate", "ffn_up")),
+    Wrong("file_views", "gate and up in turns", says="ffn_gate, then ffn_up", body=views(
+        ("gate_up.T[:config.intermediate_dim]", "gate_up.T[::2]"), ("gate_up.T[config.intermediate_dim:]", "gate_up.T[1::2]"))),
+    Wrong("file_views", "a copy", says="was a copy", body=views(("qkv.T[:query_dim]", "qkv.T[:query_dim].copy()"))),
+    Wrong("file_views", "a contiguous copy of the whole matrix", says="was a copy",
+          body={1: "qkv = np.asfortranarray(qkv)" + BLOCK}),
+    Wrong("file_views", "rows taken by a list of their numbers", says="fancy indexing",
+          body=views(("qkv.T[query_dim + kv_dim:]", "qkv.T[np.arange(query_dim + kv_dim, len(qkv.T))]"))),
+    Wrong("file_views", "keys and values at the same place", says="two tensors went to the same place",
+          body=views(("qkv.T[query_dim + kv_dim:]", "qkv.T[query_dim:query_dim + kv_dim]"))),
+    Wrong("file_views", "the width for the size of the queries", says="keys and values have fewer rows than queries",
+          body={1: "query_dim = config.embed_dim" + BLOCK}),
+    Wrong("file_views", "three equal parts", says="keys and values have fewer rows than queries",
+          body={1: "query_dim = kv_dim = (query_dim + 2 * kv_dim) // 3" + BLOCK}),
+    Wrong("file_views", "the whole names", says="In `block` a name is short",
+          body={1: BLOCK.replace('block["', 'block[f"blk.{n}.')}),
+    Wrong("file_views", "one forgotten", says="have no place", body=views(('block["ffn_down"] = down.T\n', ""))),
+    Wrong("file_views", "our names", says="no tensors with these names: blk.0.down.weight", body=views(("attn_output", "out"), ("ffn_down", "down"))),
     Wrong("file_views", "the MLP cut where the queries end", says="gate and up have 192 rows each",
-          body=views(("gate_up[:, :config.intermediate_dim].T", "gate_up[:, :query_dim].T"),
-                     ("gate_up[:, config.intermediate_dim:].T", "gate_up[:, query_dim:].T"))),
+          body=views(("gate_up.T[:config.intermediate_dim]", "gate_up.T[:query_dim]"),
+                     ("gate_up.T[config.intermediate_dim:]", "gate_up.T[query_dim:]"))),
     Wrong("file_views", "the outputs of attention and MLP exchanged", says="attn_output.weight has shape (64, 96) in the file",
-          body=views(('"attn_output": ', '"X": '), ('"ffn_down": ', '"attn_output": '), ('"X": ', '"ffn_down": '))),
-    Wrong("file_views", "nothing is returned", says="`return` missing", body=views(("return views\n", ""))),
-    Wrong("file_views", "a tuple", says="must return a dictionary", body=views(("return views\n", "return views, weights\n"))),
-    Right("file_views", "columns cut, then transposed", body=views()),
-    Right("file_views", "np.split and swapaxes", body=views(
-        ("qkv[:, :query_dim].T", "np.split(qkv, [query_dim, query_dim + kv_dim], axis=1)[0].swapaxes(0, 1)"),
-        ("gate_up[:, :config.intermediate_dim].T", "np.hsplit(gate_up, 2)[0].transpose()"))),
+          body=exchanged("attn_output", "ffn_down")),
+    Right("file_views", "transposed, then rows cut", body=views()),
+    Right("file_views", "np.split and swapaxes", body={0: '''
+if "head.weight" in weights:
+    views |= {"output.weight": weights["head.weight"].transpose()}
+''', 1: '''
+query, key, value = np.split(qkv, [query_dim, query_dim + kv_dim], axis=1)
+block |= {"attn_q": query.swapaxes(0, 1), "attn_k": key.transpose(), "attn_v": value.T, "attn_output": out.T,
+          "ffn_down": np.transpose(down)}
+block["ffn_gate"], block["ffn_up"] = (half.T for half in np.hsplit(gate_up, 2))
+'''}),
 ]
 
 MERGE = [
