@@ -32,6 +32,10 @@ return scale * blocks[:, :32].view(np.int8)
 scale = blocks[:, :2].view("<f2").astype(np.float32)
 return scale * (blocks[:, 2:].view(np.int8) / np.float32(127))
 '''),
+    Wrong("dequantize_q8_0", "128 subtracted from the numbers", says="the other bytes read as int8", body='''
+scale = blocks[:, :2].view("<f2").astype(np.float32)
+return scale * (blocks[:, 2:].astype(np.float32) - 128)
+'''),
     Wrong("dequantize_q8_0", "float64", says="must be float32", body='''
 scale = blocks[:, :2].view("<f2").astype(float)
 return scale * blocks[:, 2:].view(np.int8)
@@ -93,6 +97,16 @@ return scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1)
 scale = blocks[:, 0:2].view("<f2").astype(np.float32)
 minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
 return scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) - minimum
+'''),
+    Wrong("dequantize_q4_1", "subtracted from the minimum", says="d * q is added to m", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return minimum - scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1)
+'''),
+    Wrong("dequantize_q4_1", "the fifth bit for the low half", says="The low half of a byte is byte & 15", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return scale * np.concatenate([blocks[:, 4:] & 16, blocks[:, 4:] >> 4], axis=1) + minimum
 '''),
     Wrong("dequantize_q4_1", "the minimum inside the brackets", says="d * (q + m)", body='''
 scale = blocks[:, 0:2].view("<f2").astype(np.float32)
@@ -239,6 +253,8 @@ CONFIG = [
           body=config(tie_embeddings='"output.weight" in tensors')),
     Wrong("read_config", "always tied", says="has a head of its own",
           body=config(tie_embeddings="True")),
+    Wrong("read_config", "takes it for certain that there is a head", says="may leave out head_count_kv, key_length, freq_base, output.weight",
+          body=config(tie_embeddings='tensors["output.weight"] is None')),
     Wrong("read_config", "looks for the head among the settings", says="has a head of its own",
           body=config(tie_embeddings='"output.weight" not in metadata')),
     Wrong("read_config", "GGUF's order of the axes", says="number of rows",
@@ -317,12 +333,14 @@ block["ffn_gate"], block["ffn_up"] = np.split(gate_up, 2, axis=1)
           body=views(('weights["head.weight"].T', 'weights["head.weight"]'))),
     Wrong("file_views", "a head even where it is tied", says="raised KeyError: 'head.weight'",
           body=views(("if not config.tie_embeddings:", "if True:"))),
-    Wrong("file_views", "the head if it is tied", says="have no place: output.weight",
+    Wrong("file_views", "the head if it is tied", says="not tied has tensors that were given no place: output.weight",
           body=views(("if not config.tie_embeddings:", "if config.tie_embeddings:"))),
-    Wrong("file_views", "the tied head named too", says="no tensors with these names: output.weight",
+    Wrong("file_views", "the tied head named too", says="is tied has no tensors with these names: output.weight",
           body=views(('weights["head.weight"].T', 'weights["head.weight"].T\nelse:\n'
                       '    views["output.weight"] = weights["embedding.weight"]'))),
-    Wrong("file_views", "no head", says="have no place: output.weight", body={0: "pass"}),
+    Wrong("file_views", "the head under our name", says="no tensors with these names: head.weight",
+          body=views(('views["output.weight"]', 'views["head.weight"]'))),
+    Wrong("file_views", "no head", says="not tied has tensors that were given no place: output.weight", body={0: "pass"}),
     Wrong("file_views", "rows of the matrix cut before it is transposed", says="keys and values have fewer rows than queries",
           body=views(("qkv.T[query_dim:query_dim + kv_dim]", "qkv[query_dim:query_dim + kv_dim].T"))),
     Wrong("file_views", "reshape instead of transpose", says="reshape",
@@ -344,7 +362,7 @@ block["ffn_gate"], block["ffn_up"] = np.split(gate_up, 2, axis=1)
           body={1: "query_dim = kv_dim = (query_dim + 2 * kv_dim) // 3" + BLOCK}),
     Wrong("file_views", "the whole names", says="In `block` a name is short",
           body={1: BLOCK.replace('block["', 'block[f"blk.{n}.')}),
-    Wrong("file_views", "one forgotten", says="have no place", body=views(('block["ffn_down"] = down.T\n', ""))),
+    Wrong("file_views", "one forgotten", says="were given no place: blk.0.ffn_down.weight", body=views(('block["ffn_down"] = down.T\n', ""))),
     Wrong("file_views", "our names", says="no tensors with these names: blk.0.down.weight", body=views(("attn_output", "out"), ("ffn_down", "down"))),
     Wrong("file_views", "the MLP cut where the queries end", says="gate and up have 192 rows each",
           body=views(("gate_up.T[:config.intermediate_dim]", "gate_up.T[:query_dim]"),
@@ -404,6 +422,24 @@ while True:
     if not places:
         return symbols
     i = max(places, key=lambda i: ranks[symbols[i], symbols[i + 1]])
+    symbols[i:i + 2] = [symbols[i] + symbols[i + 1]]
+'''),
+    Wrong("bpe_merge", "a pair as a list", says="looked up as the tuple (left, right)", body='''
+symbols = list(symbols)
+while True:
+    places = [i for i in range(len(symbols) - 1) if symbols[i:i + 2] in ranks]
+    if not places:
+        return symbols
+    i = min(places, key=lambda i: ranks[symbols[i:i + 2]])
+    symbols[i:i + 2] = ["".join(symbols[i:i + 2])]
+'''),
+    Wrong("bpe_merge", "a pair with a space, as in the file", says="the tuple (left, right), is joined", body='''
+symbols = list(symbols)
+while True:
+    places = [i for i in range(len(symbols) - 1) if f"{symbols[i]} {symbols[i + 1]}" in ranks]
+    if not places:
+        return symbols
+    i = min(places, key=lambda i: ranks[f"{symbols[i]} {symbols[i + 1]}"])
     symbols[i:i + 2] = [symbols[i] + symbols[i + 1]]
 '''),
     Wrong("bpe_merge", "looks up the joined text", says="not the joined text", body='''
