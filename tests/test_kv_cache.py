@@ -4,7 +4,7 @@ import gc
 import subprocess
 import sys
 import warnings
-from functools import partial
+from functools import partial, partialmethod
 
 import numpy as np
 import pytest
@@ -532,6 +532,14 @@ def test_positions_that_do_not_count_on_need_a_mask(positions):
         assert cache.next_positions().tolist() == after
     cache.reset()
     assert not cache.layers[0].padded
+
+
+@pytest.mark.parametrize("position", [1, 5])
+def test_a_token_that_comes_late_or_behind_a_gap_needs_a_mask(position):
+    cache = make()
+    feed(cache, 3)
+    feed(cache, 1, positions=np.full((B, 1), position))
+    assert cache.layers[0].padded and cache.next_positions().tolist() == [[max(3, position + 1)]] * B
 
 
 def test_views_stay_right_while_going_on():
@@ -1065,6 +1073,77 @@ def test_an_evicting_policy_is_saved_copied_reordered_and_reset(tokens, tmp_path
     assert snapshot(loaded) == snapshot(cache) == snapshot(copied)
     cache.reset()
     assert snapshot(cache) == snapshot(make(layer_cache=windowed))
+
+
+class Spaced(ExactCache):
+    """Takes one argument more, and says so."""
+    def __init__(self, *args, every=2, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.every = every
+
+    def config(self):
+        return {**super().config(), "every": self.every}
+
+
+class Forgets(ExactCache):
+    """Takes one argument more, and does not say so."""
+    def __init__(self, batch_size, max_seq_len, num_kv_heads, head_dim, dtype=np.float32, every=2):
+        super().__init__(batch_size, max_seq_len, num_kv_heads, head_dim, dtype)
+
+
+class ForgetsBesideKwargs(Spaced):
+    def __init__(self, *args, sinks=0, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class InheritsWhatForgets(Forgets):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class AlwaysHalf(ExactCache):
+    """Has no `dtype` in its constructor, but `config` gives one."""
+    def __init__(self, batch_size, max_seq_len, num_kv_heads, head_dim):
+        super().__init__(batch_size, max_seq_len, num_kv_heads, head_dim, np.float16)
+
+
+@pytest.mark.parametrize("policy, names", [
+    (partial(Forgets, every=3), "every"), (partial(ForgetsBesideKwargs, every=3), "sinks"), (InheritsWhatForgets, "every"),
+    (lambda *sizes, dtype: AlwaysHalf(*sizes), "dtype")])
+def test_a_policy_whose_config_is_not_what_its_constructor_takes_is_refused(policy, names, tmp_path):
+    """A copy or a loaded cache would have the default of what is missing."""
+    cache = make(layer_cache=policy)
+    feed(cache, 3)
+    feed(cache, 1, advance=False)
+    before = snapshot(cache)
+    for step in (cache.copy, cache.layers[0].copy, lambda: cache.save(tmp_path / "cache")):
+        with pytest.raises(TypeError, match=f"differ in {names}\\."):
+            step()
+        assert snapshot(cache) == before, "also what is staged is still there"
+    assert not list(tmp_path.iterdir())
+
+
+class Beside:
+    """A class beside a policy, with no constructor of its own."""
+
+
+class InheritsSpaced(Beside, Spaced):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+class Tenth(Spaced):
+    __init__ = partialmethod(Spaced.__init__, every=10)
+
+
+@pytest.mark.parametrize("policy, every", [(partial(Spaced, every=3), 3), (partial(InheritsSpaced, every=4), 4), (Tenth, 10)])
+def test_a_policy_whose_config_is_what_its_constructor_takes_is_copied_and_saved(policy, every, tmp_path):
+    cache = make(layer_cache=policy)
+    feed(cache, 3)
+    cache.save(tmp_path / "cache")
+    for twin in (cache.copy(), KVCache.load(tmp_path / "cache")):
+        assert snapshot(twin) == snapshot(cache) and type(twin.layers[0]) is type(cache.layers[0])
+        assert [layer.every for layer in twin.layers] == [every] * LAYERS
 
 
 def test_of_two_policies_with_one_name_the_saved_module_decides_else_the_last(tmp_path):

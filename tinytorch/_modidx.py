@@ -362,6 +362,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                                   'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.for_model': ( '06_kv_cache/kv_cache.html#for_model',
                                                                                             'tinytorch/generation/kv_cache.py'),
+                                               'tinytorch.generation.kv_cache.full_config': ( '06_kv_cache/kv_cache.html#full_config',
+                                                                                              'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.get': ( '06_kv_cache/kv_cache.html#get',
                                                                                       'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.get_memory_usage': ( '06_kv_cache/kv_cache.html#get_memory_usage',

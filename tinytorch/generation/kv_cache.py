@@ -8,6 +8,7 @@ __all__ = ['LONG', 'Slots', 'CacheFullError', 'LayerCache', 'ExactCache', 'KVCac
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #01cd160b
 from abc import ABC, abstractmethod
 from copy import copy as shallow_copy
+from inspect import signature
 
 import numpy as np
 
@@ -518,6 +519,21 @@ def enable_kv_cache(batch_size, max_seq_len, num_layers, num_heads, head_dim):
     """TinyTorch's older name for making a KVCache of this size."""
     return KVCache(batch_size, max_seq_len, num_layers, num_heads, head_dim)
 
+# %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #5ff2e26d
+def full_config(layer):
+    """The layer's `config()`; TypeError where it does not give exactly the arguments that the constructor takes."""
+    config, taken = layer.config(), set()
+    for cls in type(layer).__mro__:
+        if "__init__" in vars(cls):
+            arguments = signature(cls).parameters.values()
+            taken |= {one.name for one in arguments if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)}
+            if all(one.kind != one.VAR_KEYWORD for one in arguments):   # **kwargs are for the next constructor
+                break
+    if wrong := taken ^ config.keys():
+        raise TypeError(f"config() of {type(layer).__name__} and its constructor differ in {', '.join(sorted(wrong))}. config() must "
+                        "give each argument that the constructor takes, or a copy would get the default.")
+    return config
+
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #fd50c0dd
 @add_to_class(LayerCache)
 @abstractmethod
@@ -541,7 +557,7 @@ def config(self):
 @add_to_class(LayerCache)
 def copy(self):
     """A layer with the same contents that shares nothing with this one."""
-    twin = type(self)(**self.config())
+    twin = type(self)(**full_config(self))
     twin.load_state(self.state())
     return twin
 
@@ -570,6 +586,8 @@ def load_state(self, state):
 @add_to_class(KVCache)
 def copy(self):
     """A cache with the same committed tokens that shares nothing with this one; what is only staged is dropped."""
+    for layer in self.layers:
+        full_config(layer)                      # raises before anything is dropped
     self.trim(0)
     twin = shallow_copy(self)
     twin.layers = [layer.copy() for layer in self.layers]
@@ -587,10 +605,10 @@ def save(self, path):
     no change, where nothing can be written.
     """
     from tinytorch.training.trainer import new_file, write_file    # here, because most programs never save a cache
-    with new_file(path) as new:                 # raises before anything is dropped
+    layers = [{"class": type(layer).__name__, "module": type(layer).__module__, "config": full_config(layer)}
+              for layer in self.layers]
+    with new_file(path) as new:                 # both raise before anything is dropped
         self.trim(0)
-        layers = [{"class": type(layer).__name__, "module": type(layer).__module__, "config": layer.config()}
-                  for layer in self.layers]
         arrays = {f"layers.{i}.{name}": array for i, layer in enumerate(self.layers) for name, array in layer.state().items()}
         write_file(new, arrays, {"num_heads": self.num_heads, "seq_pos": self.seq_pos, "layers": layers}, FORMAT)
 
