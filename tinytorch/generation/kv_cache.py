@@ -27,12 +27,10 @@ class Slots:
 
     def __init__(self, batch_size, capacity, num_kv_heads, head_dim, dtype=np.float32):
         """Allocate both buffers once, full of zeros."""
-        ### BEGIN SOLUTION
         by_number = batch_size, num_kv_heads, head_dim, capacity
         self.keys = np.zeros(by_number, dtype).swapaxes(2, 3)
         self.values = (np.zeros((batch_size, num_kv_heads, capacity, head_dim), dtype) if capacity < LONG else
                        np.zeros(by_number, dtype).swapaxes(2, 3))
-        ### END SOLUTION
 
     def write(self, start, key, value):
         """Store key and value, arrays (B, Hkv, T, D), in the slots from `start` to `start + T - 1`."""
@@ -75,6 +73,30 @@ def check_dtype(dtype):
     if found.kind != "f" or found.itemsize > 8:                 # a longer float cannot be saved
         raise ValueError(f"dtype is {dtype!r}, but keys and values are floating-point numbers: float16, float32 or float64.")
     return np.dtype(f"f{found.itemsize}")
+
+
+def as_array(name, values):
+    """`values` (array-like) as an ndarray; ValueError for lists of different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise ValueError(f"{name} is made of lists of different lengths, so it is no array. All rows need as many numbers.") from None
+
+
+def checked_array(name, array, dtype):
+    """`array` (Tensor or array-like) as an ndarray of `dtype`; refuse what needs a gradient or is no real number."""
+    if isinstance(array, Tensor):
+        if array.requires_grad and is_grad_enabled():
+            raise RuntimeError(f"The {name} needs a gradient, but a cache is for inference only. "
+                               "Run the model inside `with no_grad():`.")
+        array = array.data
+    else:
+        array = as_array(f"The {name}", array)
+    if array.dtype == dtype:                    # the usual case, and the quickest way to see it
+        return array
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"The {name} has dtype {array.dtype}, but the cache stores floating-point numbers.")
+    return array.astype(dtype)
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #f219a557
 class CacheFullError(ValueError):
@@ -158,30 +180,6 @@ def reorder(self, rows):
     """Row i of the batch becomes what row rows[i] was. Starts with `check_rows`."""
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #eac95d30
-def as_array(name, values):
-    """`values` (array-like) as an ndarray; ValueError for lists of different lengths."""
-    try:
-        return np.asarray(values)
-    except ValueError:
-        raise ValueError(f"{name} is made of lists of different lengths, so it is no array. All rows need as many numbers.") from None
-
-
-def checked_array(name, array, dtype):
-    """`array` (Tensor or array-like) as an ndarray of `dtype`; refuse what needs a gradient or is no real number."""
-    if isinstance(array, Tensor):
-        if array.requires_grad and is_grad_enabled():
-            raise RuntimeError(f"The {name} needs a gradient, but a cache is for inference only. "
-                               "Run the model inside `with no_grad():`.")
-        array = array.data
-    else:
-        array = as_array(f"The {name}", array)
-    if array.dtype == dtype:                    # the usual case, and the quickest way to see it
-        return array
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"The {name} has dtype {array.dtype}, but the cache stores floating-point numbers.")
-    return array.astype(dtype)
-
-
 @add_to_class(LayerCache)
 def check(self, key, value, positions=None, size=None):
     """Look at what `update` was given before anything is changed; return three arrays that are ready to be stored.
@@ -264,23 +262,23 @@ def next_positions(self, num_tokens=1, except_last=0):
     except_last: leave the last so many tokens held out of account.
     """
     start = np.full(self.batch_size, self.size - except_last)           # one number for each row, right unless self.padded
-    ### BEGIN SOLUTION
     if self.padded:
-        held = self.positions[..., :self.length - except_last]
-        start = held.reshape(self.batch_size, -1).max(axis=1, initial=-1) + 1
+        held = self.positions[..., :self.length - except_last].reshape(self.batch_size, -1)     # of all heads
+        ### BEGIN SOLUTION
+        start = held.max(axis=1, initial=-1) + 1
+        ### END SOLUTION
     return start[:, None] + np.arange(num_tokens)
-    ### END SOLUTION
 
 
 @add_to_class(ExactCache)
 def update(self, key, value, positions=None):
     """Append T tokens; return keys and values (Tensors, views) of all tokens, (B, Hkv, size, D), new ones included."""
-    ### BEGIN SOLUTION
     key, value, positions = self.check(key, value, positions)
     start, stop = self.size, self.size + key.shape[2]
+    self.padded = self.padded or not counts_on(positions, start)
+    ### BEGIN SOLUTION
     self._slots.write(start, key, value)
     self._positions[:, start:stop] = positions
-    self.padded = self.padded or not counts_on(positions, start)
     self.size = stop
     return self.read()
     ### END SOLUTION
@@ -311,9 +309,9 @@ def trim(self, n):
     n = self.check_trim(n)
     ### BEGIN SOLUTION
     self.size -= n
+    ### END SOLUTION
     self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)
     return n
-    ### END SOLUTION
 
 
 @add_to_class(ExactCache)
@@ -331,8 +329,8 @@ def reorder(self, rows):
     ### BEGIN SOLUTION
     self._slots.reorder(rows, self.size)
     self._positions = self._positions[rows]
-    self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)
     ### END SOLUTION
+    self.padded = self.padded and not counts_on(self._positions[:, :self.size], 0)
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #39eadfed
 def shared_limit(layers):
@@ -411,10 +409,10 @@ def advance(self, num_tokens=1):
     number; nothing has changed then.
     """
     num_tokens = check_count("num_tokens", num_tokens)
-    ### BEGIN SOLUTION
     after = self.seq_pos + num_tokens
     if self.max_seq_len is not None and after > self.max_seq_len:
         raise CacheFullError(f"{self.seq_pos} of {self.max_seq_len} slots are committed; {num_tokens} more do not fit.")
+    ### BEGIN SOLUTION
     for layer_idx, layer in enumerate(self.layers):
         if after > layer.size:
             raise ValueError(f"Layer {layer_idx} has staged {layer.size - self.seq_pos} tokens, so {num_tokens} cannot be "
@@ -471,10 +469,10 @@ def cache_bytes(batch_size, max_seq_len, num_layers, num_heads, head_dim, *, num
     The arguments are those of KVCache. Returns an int.
     """
     dtype = check_dtype(dtype)
-    ### BEGIN SOLUTION
     num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+    ### BEGIN SOLUTION
     numbers = 2 * batch_size * max_seq_len * num_layers * num_kv_heads * head_dim       # 2: keys and values
-    return numbers * np.dtype(dtype).itemsize
+    return numbers * dtype.itemsize
     ### END SOLUTION
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #6a419523
