@@ -62,6 +62,10 @@ ANSWERS = [
         start = np.full(self.batch_size, held.shape[1])'''}),
     Wrong("exact_update", "the largest position of the whole batch for every row", says="Each row counts its own tokens", body={0: '''
         start = np.full(self.batch_size, held.max(initial=-1) + 1)'''}),
+    Wrong("exact_update", "one number for all rows", says="`start` is an array with one number for each row", body={0: '''
+        start = held.max() + 1'''}),
+    Wrong("exact_update", "a list of one number for each row", says="`start` is an array with one number for each row", body={0: '''
+        start = [max(row) + 1 for row in held]'''}),
     Wrong("exact_update", "the last position is given twice", says="go on with", body={0: '''
         start = held.max(axis=1, initial=0)'''}),
     Wrong("exact_update", "staged slots count for the next positions", says="except_last", body={0: '''
@@ -114,7 +118,7 @@ ANSWERS = [
         self._positions[:, start:stop] = positions
         self.size = stop
         return self.read()'''}),
-    Wrong("exact_update", "only the new tokens come back", says="only the new token", body={1: '''
+    Wrong("exact_update", "only the new tokens come back", says="one token only", body={1: '''
         self._slots.write(start, key, value)
         self._positions[:, start:stop] = positions
         self.size = stop
@@ -202,6 +206,15 @@ ANSWERS = [
         for buffer in self._slots.read(self.size):
             buffer[:, :, self.size - n:] = 0
         self.size -= n'''}),
+    Wrong("exact_undo", "trim clears only the values", says="has cleared the slots", body={0: '''
+        self._slots.values[:, :, self.size - n:] = 0
+        self.size -= n'''}),
+    Wrong("exact_undo", "trim returns early, so trimmed padding is still noted", says="do not return", body={0: '''
+        self.size -= n
+        return n'''}),
+    Wrong("exact_undo", "trim cuts the positions", says="a column for every slot", body={0: '''
+        self.size -= n
+        self._positions = self._positions[:, :self.size]'''}),
     Wrong("exact_undo", "trim makes smaller buffers", says="new buffers", body={0: '''
         self.size -= n
         keys, values = self._slots.read(self.size)
@@ -224,6 +237,9 @@ ANSWERS = [
         self.size, self.padded = 0, False'''}),
     Wrong("exact_undo", "positions stay where they are", says="Positions belong to a row", body={2: '''
         self._slots.reorder(rows, self.size)'''}),
+    Wrong("exact_undo", "positions of unfilled slots are lost", says="a column for every slot", body={2: '''
+        self._slots.reorder(rows, self.size)
+        self._positions = self.positions[rows]'''}),
     Wrong("exact_undo", "row after row in place, so a row is read after it was overwritten", says="exchange", body={2: '''
         for i, row in enumerate(rows):
             for array in (*self._slots.read(self.size), self._positions):
@@ -388,7 +404,7 @@ ANSWERS = [
     Wrong("kv_advance", "get gives parts of .data", says="did you return arrays", body={0: '''
         keys, values = layer.read()
         return keys.data[:, :, :self.seq_pos], values.data[:, :, :self.seq_pos]'''}),
-    Wrong("kv_advance", "nothing is looked at", says="Layer 0 has staged nothing", body={1: '''
+    Wrong("kv_advance", "nothing is looked at", says="Layer 0 has staged one token", body={1: '''
         self.seq_pos += num_tokens'''}),
     Wrong("kv_advance", "only the first layer is looked at", says="Look at all layers", body={1: '''
         if after > self.layers[0].size:
@@ -403,6 +419,18 @@ ANSWERS = [
     Wrong("kv_advance", "any layer is enough", says="Look at all layers", body={1: '''
         if after > max(layer.size for layer in self.layers):
             raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "any staged token is enough", says="Look at all layers", body={1: '''
+        if any(layer.size <= self.seq_pos for layer in self.layers):
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "the layers must have staged equally many", says="in layer 0 a fourth one too", body={1: '''
+        if len({layer.size for layer in self.layers}) > 1 or after > self.layers[0].size:
+            raise ValueError("not staged")
+        self.seq_pos = after'''}),
+    Wrong("kv_advance", "missing tokens raise the error of a full cache", says="only tokens are missing", body={1: '''
+        if any(after > layer.size for layer in self.layers):
+            raise CacheFullError("not staged")
         self.seq_pos = after'''}),
     Wrong("kv_advance", "what is missing ends in silence", says="must raise ValueError", body={1: '''
         if all(after <= layer.size for layer in self.layers):
@@ -436,7 +464,7 @@ ANSWERS = [
         if any(num_tokens > layer.size for layer in self.layers):
             raise ValueError("not staged")
         self.seq_pos = after'''}),
-    Wrong("kv_advance", "the last staged token is never committed", says="The third token is still staged", body={1: '''
+    Wrong("kv_advance", "the last staged token is never committed", says="The third token is staged in every layer", body={1: '''
         if any(after >= layer.size for layer in self.layers):
             raise ValueError("not staged")
         self.seq_pos = after'''}),
