@@ -2,19 +2,17 @@
 from tests.misconceptions import Right, Wrong
 
 
-def walk(add="order.append(node)", only=" if parent.requires_grad", end="return order\n"):
-    """A walk like the solution's, in which one place is another."""
+def step(mark="visited.add(id(node))", again="stack.append((node, True))", parents="stack.extend((parent, False) for parent in "
+         "node._parents if parent.requires_grad)", new="id(node) not in visited", add="order.append(node)"):
+    """What topological_order does with one entry of the stack, with one part that is another."""
     return f'''
-order, visited, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        {add}
-    elif id(node) not in visited:
-        visited.add(id(node))
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents{only})
-{end}'''
+if parents_done:
+    {add}
+elif {new}:
+    {mark}
+    {again}
+    {parents}
+'''
 
 
 ANSWERS = [
@@ -36,8 +34,6 @@ axes = tuple(range(front)) + tuple(front + i for i, n in enumerate(shape) if n =
 return grad.sum(axis=axes)
 '''),
     Wrong("unbroadcast", "mean in place of sum", says="take the sum", body='''
-if grad.shape == shape:
-    return grad
 front = grad.ndim - len(shape)
 axes = tuple(range(front)) + tuple(front + i for i, n in enumerate(shape) if n == 1)
 return grad.mean(axis=axes).reshape(shape)
@@ -101,73 +97,67 @@ for index in np.ndindex(grad.shape):
 return out
 '''),
 
-    # backward: region 0 is the order, region 1 the loop
-    Wrong("backward", "recursion", says="Recursion cannot go so deep", body={0: '''
-order, visited = [], set()
-def visit(node):
+    # backward: region 0 is one step of the order, region 1 the loop
+    Wrong("backward", "does not remember what it visited", says="Each tensor belongs into the order once",
+          body={0: step(new="True", mark="pass")}),
+    Wrong("backward", "notes nothing in visited", says="Each tensor belongs into the order once", body={0: step(mark="pass")}),
+    Wrong("backward", "looks for repeats only when it adds", says="must not grow with the number of paths", body={0: '''
+if parents_done:
     if id(node) not in visited:
         visited.add(id(node))
-        for parent in node._parents:
-            if parent.requires_grad:
-                visit(parent)
         order.append(node)
-visit(root)
-return order
+else:
+    stack.append((node, True))
+    stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 '''}),
-    Wrong("backward", "does not remember what it visited", says="Each tensor belongs into the order once", body={0: '''
-order, stack = [], [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        order.append(node)
-    else:
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-return order
-'''}),
-    Wrong("backward", "looks for repeats only when it adds", says="must not grow with the number of paths", body={0: '''
-order, done, stack = [], set(), [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
-    if parents_done:
-        if id(node) not in done:
-            done.add(id(node))
-            order.append(node)
-    else:
-        stack.append((node, True))
-        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
-return order
-'''}),
-    Wrong("backward", "forgets to return the order", says="`return` is missing", body={0: walk(end="")}),
-    Wrong("backward", "an iterator in place of a list", says="must return a list",
-          body={0: walk(add="order.insert(0, node)", end="return reversed(order)\n")}),
-    Wrong("backward", "puts the ids into the order", says="x, a, b, c and the result must be there",
-          body={0: walk(add="order.append(id(node))")}),
-    Wrong("backward", "breadth first, reversed", says="parents before children", body={0: '''
-order, visited = [root], {id(root)}
-for node in order:
+    Wrong("backward", "visited as soon as it is on the stack", says="parents before children", body={0: '''
+if parents_done:
+    order.append(node)
+else:
+    stack.append((node, True))
     for parent in node._parents:
         if parent.requires_grad and id(parent) not in visited:
             visited.add(id(parent))
-            order.append(parent)
-return order[::-1]
+            stack.append((parent, False))
 '''}),
-    Wrong("backward", "visited as soon as it is on the stack", says="parents before children", body={0: '''
-order, visited, stack = [], {id(root)}, [(root, False)]
-while stack:
-    node, parents_done = stack.pop()
+    Wrong("backward", "itself on top of its parents", says="parents before children", body={0: '''
+if parents_done:
+    order.append(node)
+elif id(node) not in visited:
+    visited.add(id(node))
+    for parent in node._parents:
+        if parent.requires_grad:
+            stack.append((parent, False))
+    stack.append((node, True))
+'''}),
+    Wrong("backward", "adds a tensor when it comes to it", says="parents before children", body={0: '''
+if id(node) not in visited:
+    visited.add(id(node))
+    order.append(node)
+    stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
+'''}),
+    Wrong("backward", "does not put the tensor back", says="it is []", body={0: step(again="pass")}),
+    Wrong("backward", "looks at visited before parents_done", says="it is []", body={0: '''
+if id(node) not in visited:
+    visited.add(id(node))
     if parents_done:
         order.append(node)
     else:
         stack.append((node, True))
-        for parent in node._parents:
-            if parent.requires_grad and id(parent) not in visited:
-                visited.add(id(parent))
-                stack.append((parent, False))
-return order
+        stack.extend((parent, False) for parent in node._parents if parent.requires_grad)
 '''}),
-    Wrong("backward", "walks into constants", says="requires_grad=False is not part", body={0: walk(only="")}),
-    Wrong("backward", "children before parents", says="parents before children", body={0: walk(add="order.insert(0, node)")}),
+    Wrong("backward", "True for the parents in place of itself", says="with True it is added",
+          body={0: step(again="stack.append((node, False))", parents="stack.extend((parent, True) for parent in node._parents "
+                             "if parent.requires_grad)")}),
+    Wrong("backward", "does not go on to the parents", says="it is ['result']", body={0: step(parents="pass")}),
+    Wrong("backward", "parents without a mark", says="(tensor, parents_done)",
+          body={0: step(parents="stack.extend(parent for parent in node._parents if parent.requires_grad)")}),
+    Wrong("backward", "puts the ids into the order", says="x, a, b, c and the result must be there",
+          body={0: step(add="order.append(id(node))")}),
+    Wrong("backward", "walks into constants", says="requires_grad=False is not part",
+          body={0: step(parents="stack.extend((parent, False) for parent in node._parents)")}),
+    Wrong("backward", "children before parents", says="parents before children", body={0: step(add="order.insert(0, node)")}),
+    Wrong("backward", "returns after the first", says="it is ['x']", body={0: step(add="order.append(node)\n    return order")}),
     Wrong("backward", "overwrites what has arrived", says="must not overwrite", body={1: '''
 for node in reversed(order):
     if node._backward is not None:
@@ -216,6 +206,12 @@ for node in reversed(order):
             if parent._backward is None:
                 parent.grad = grads[id(parent)]
 '''}),
+    Wrong("backward", "adds to an entry that is not there yet", says="no entry in grads before something has arrived", body={1: '''
+for node in reversed(order):
+    if node._backward is not None:
+        for parent, part in parent_gradients(node, grads[id(node)]):
+            grads[id(parent)] = grads[id(parent)] + part
+'''}),
     Wrong("backward", "passes on ones in place of what arrived", says="multiplies what arrived", body={1: '''
 for node in reversed(order):
     if node._backward is not None:
@@ -246,56 +242,27 @@ for node in reversed(order):
         for parent, part in parent_gradients(node, grads[id(node)]):
             grads[id(parent)] = grads.get(id(parent), np.zeros(parent.shape)) + part
 '''}),
-    Right("backward", "a set of the tensors themselves", body={0: '''
-order, done, stack = [], set(), [root]
-while stack:
-    waiting = [parent for parent in stack[-1]._parents if parent.requires_grad and parent not in done]
-    if waiting:
-        stack.extend(waiting)
-    else:
-        node = stack.pop()
-        if node not in done:
-            done.add(node)
-            order.append(node)
-return order
+    Right("backward", "a set of the tensors themselves, looked at twice", body={0: '''
+if not parents_done:
+    if node in visited:
+        continue
+    visited |= {node}
+    stack += [(node, True)]
+    for parent in reversed(node._parents):
+        if parent.requires_grad and parent not in visited:
+            stack += [(parent, False)]
+    continue
+order += [node]
 '''}),
-    Right("backward", "counts how often each tensor is still waited for", body={0: '''
-uses, found, stack = {}, [], [root]
-while stack:
-    node = stack.pop()
-    found.append(node)
-    for parent in node._parents:
-        if parent.requires_grad:
-            if id(parent) not in uses:
-                uses[id(parent)] = 0
-                stack.append(parent)
-            uses[id(parent)] += 1
-ready, order = [root], []
-while ready:
-    node = ready.pop()
+    Right("backward", "waits until all parents are in the order", body={0: '''
+waiting = [parent for parent in node._parents if parent.requires_grad and id(parent) not in visited]
+if waiting:
+    stack.append((node, False))
+    for parent in waiting:
+        stack.append((parent, False))
+elif id(node) not in visited:
+    visited.add(id(node))
     order.append(node)
-    for parent in node._parents:
-        if parent.requires_grad:
-            uses[id(parent)] -= 1
-            if uses[id(parent)] == 0:
-                ready.append(parent)
-order.reverse()
-return order
-'''}),
-    Right("backward", "a stack of iterators, and lists of what arrived", body={0: '''
-order, visited = [], {id(root)}
-stack = [(root, iter(root._parents))]
-while stack:
-    node, parents = stack[-1]
-    for parent in parents:
-        if parent.requires_grad and id(parent) not in visited:
-            visited.add(id(parent))
-            stack.append((parent, iter(parent._parents)))
-            break
-    else:
-        order.append(node)
-        stack.pop()
-return order
 ''', 1: '''
 arrived = {id(self): [grad]}
 for node in order[::-1]:
@@ -412,13 +379,12 @@ if not keepdims:
     grad = np.expand_dims(grad, int(axis))
 return (np.ones_like(self.data) * grad,)
 '''}),
-    Wrong("reductions", "one maximum for the whole", says="take the maximum of the row", body={1: '''
+    Wrong("reductions", "one maximum for the whole", says="compare with the largest of the row", body={1: '''
 winners = self.data == self.data.max()
-return (winners * grad.reshape(kept_shape(self.shape, axis)) / winners.sum(),)
+return (winners * grad / winners.sum(),)
 '''}),
     Wrong("reductions", "every tie takes all", says="Ties share equally", body={1: '''
-kept = kept_shape(self.shape, axis)
-return ((self.data == out.reshape(kept)) * grad.reshape(kept),)
+return ((self.data == largest) * grad,)
 '''}),
     Wrong("reductions", "the first of the ties takes all", says="Ties share equally", body={1: '''
 winners = np.zeros_like(self.data)
@@ -426,15 +392,18 @@ if axis is None:
     winners.flat[self.data.argmax()] = 1
 else:
     np.put_along_axis(winners, np.expand_dims(self.data.argmax(axis), axis), 1, axis)
-return (winners * grad.reshape(kept_shape(self.shape, axis)),)
+return (winners * grad,)
 '''}),
     Wrong("reductions", "divides by all winners together", says="count the winners of the row", body={1: '''
-kept = kept_shape(self.shape, axis)
-winners = (self.data == out.reshape(kept)).astype(self.dtype)
-return (winners * grad.reshape(kept) / winners.sum(),)
+winners = (self.data == largest).astype(self.dtype)
+return (winners * grad / winners.sum(),)
 '''}),
     Wrong("reductions", "repeats the gradient as sum does", says="the others nothing", body={1: '''
-return (np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape),)
+return (np.broadcast_to(grad, self.shape),)
+'''}),
+    Wrong("reductions", "max: counts without keepdims", says="keepdims=True", body={1: '''
+winners = self.data == largest
+return (winners * (grad / winners.sum(axis=axis, dtype=grad.dtype)),)
 '''}),
     Wrong("reductions", "sum: float64 zeros to add to", says="the gradient is float64", body={0: '''
 return (np.zeros(self.shape) + grad.reshape(kept_shape(self.shape, axis)),)
@@ -443,14 +412,11 @@ return (np.zeros(self.shape) + grad.reshape(kept_shape(self.shape, axis)),)
 return Tensor(np.ones_like(self.data)) * grad.reshape(kept_shape(self.shape, axis)),
 '''}),
     Wrong("reductions", "max: divides by a count of integers", says="float32 divided by an array of integers", body={1: '''
-kept = kept_shape(self.shape, axis)
-winners = self.data == out.reshape(kept)
-return (winners * (grad.reshape(kept) / winners.sum(axis=axis, keepdims=True)),)
+winners = self.data == largest
+return (winners * (grad / winners.sum(axis=axis, keepdims=True)),)
 '''}),
     Wrong("reductions", "max: divides the gradient in place", says="writes into the gradient", body={1: '''
-kept = kept_shape(self.shape, axis)
-winners = self.data == out.reshape(kept)
-grad = grad.reshape(kept)
+winners = self.data == largest
 grad /= winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)
 return (winners * grad,)
 '''}),
@@ -458,9 +424,8 @@ return (winners * grad,)
 return np.broadcast_to(grad.reshape(kept_shape(self.shape, axis)), self.shape)
 '''}),
     Wrong("reductions", "max: nearly the largest wins, too", says="compare with ==, not nearly", body={1: '''
-kept = kept_shape(self.shape, axis)
-winners = np.isclose(self.data, out.reshape(kept))
-return (winners * (grad.reshape(kept) / winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)),)
+winners = np.isclose(self.data, largest)
+return (winners * (grad / winners.sum(axis=axis, keepdims=True, dtype=grad.dtype)),)
 '''}),
     Right("reductions", "expand_dims, and where", body={0: '''
 if axis is not None and not keepdims:
@@ -480,128 +445,88 @@ for index in np.ndindex(self.shape):
 return (part,)
 '''}),
 
-    # matmul
-    Wrong("matmul", "reverses all axes of a stack", says="last two axes", body='''
-return (unbroadcast(grad @ b.T, a.shape).reshape(self.shape), unbroadcast(a.T @ grad, b.shape).reshape(other.shape))
-'''),
-    Wrong("matmul", "forgets to transpose", says="b transposed for the first", body='''
-return unbroadcast(grad @ b, a.shape).reshape(self.shape), unbroadcast(a @ grad, b.shape).reshape(other.shape)
-'''),
-    Wrong("matmul", "exchanges the operands", says="b transposed for the first", body='''
-return (a.swapaxes(-1, -2) @ grad).reshape(self.shape), (grad @ b.swapaxes(-1, -2)).reshape(other.shape)
-'''),
-    Wrong("matmul", "gives each item of the batch a gradient of its own", says="the sum over that batch", body='''
-return grad @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ grad
-'''),
-    Wrong("matmul", "takes the mean over the batch", says="the sum over that batch", body='''
-grad_b = a.swapaxes(-1, -2) @ grad
-if b.ndim == 2 and grad_b.ndim > 2:
-    grad_b = grad_b.mean(axis=tuple(range(grad_b.ndim - 2)))
-return (unbroadcast(grad @ b.swapaxes(-1, -2), a.shape).reshape(self.shape),
-        unbroadcast(grad_b, b.shape).reshape(other.shape))
-'''),
-    Wrong("matmul", "sums for the second operand only", says="the sum over that batch", body='''
-return ((grad @ b.swapaxes(-1, -2)).reshape(self.shape),
-        unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape).reshape(other.shape))
-'''),
-    Wrong("matmul", "leaves a vector as a matrix", says="A vector's gradient is a vector", body='''
-return unbroadcast(grad @ b.swapaxes(-1, -2), a.shape), unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape)
-'''),
-    Wrong("matmul", "elementwise, as for multiplication", says="grad @ b transposed", body='''
-return grad * b, grad * a
-'''),
-    Wrong("matmul", "float64 on the way back", says="the gradient is float64", body='''
-grad = grad.astype(np.float64)
-return (unbroadcast(grad @ b.swapaxes(-1, -2), a.shape).reshape(self.shape),
-        unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape).reshape(other.shape))
-'''),
-    Right("matmul", "einsum", body='''
-grad_a = np.einsum("...mn,...kn->...mk", grad, b)
-grad_b = np.einsum("...mk,...mn->...kn", a, grad)
-return unbroadcast(grad_a, a.shape).reshape(self.shape), unbroadcast(grad_b, b.shape).reshape(other.shape)
-'''),
-    Right("matmul", "matrix by matrix", body='''
+    # matmul: region 0 is the gradient by a, region 1 that by b
+    Wrong("matmul", "reverses all axes of a stack", says="last two axes",
+          body={0: "by_a = unbroadcast(grad @ b.T, a.shape)", 1: "by_b = unbroadcast(a.T @ grad, b.shape)"}),
+    Wrong("matmul", "forgets to transpose", says="by_a is grad @ b transposed",
+          body={0: "by_a = unbroadcast(grad @ b, a.shape)", 1: "by_b = unbroadcast(a @ grad, b.shape)"}),
+    Wrong("matmul", "exchanges the operands", says="by_a is grad @ b transposed",
+          body={0: "by_a = a.swapaxes(-1, -2) @ grad", 1: "by_b = grad @ b.swapaxes(-1, -2)"}),
+    Wrong("matmul", "the factors the wrong way round", says="by_a is grad @ b transposed",
+          body={0: "by_a = b.swapaxes(-1, -2) @ grad", 1: "by_b = grad @ a.swapaxes(-1, -2)"}),
+    Wrong("matmul", "gives each item of the batch a gradient of its own", says="the sum over that batch",
+          body={0: "by_a = grad @ b.swapaxes(-1, -2)", 1: "by_b = a.swapaxes(-1, -2) @ grad"}),
+    Wrong("matmul", "takes the mean over the batch", says="the sum over that batch", body={0: '''
+by_a = grad @ b.swapaxes(-1, -2)
+if a.ndim == 2 and by_a.ndim > 2:
+    by_a = by_a.mean(axis=tuple(range(by_a.ndim - 2)))
+by_a = unbroadcast(by_a, a.shape)
+'''}),
+    Wrong("matmul", "sums for the second operand only", says="the sum over that batch", body={0: "by_a = grad @ b.swapaxes(-1, -2)"}),
+    Wrong("matmul", "works with self and other", says="not self and other",
+          body={0: "by_a = unbroadcast(grad @ other.data.swapaxes(-1, -2), self.shape)",
+                1: "by_b = unbroadcast(self.data.swapaxes(-1, -2) @ grad, other.shape)"}),
+    Wrong("matmul", "np.dot", says="not np.dot", body={0: "by_a = unbroadcast(np.dot(grad, b.swapaxes(-1, -2)), a.shape)"}),
+    Wrong("matmul", "elementwise, as for multiplication", says="grad @ b transposed",
+          body={0: "by_a = grad * b", 1: "by_b = grad * a"}),
+    Wrong("matmul", "both in the first region", says="Each must do without the other", body={0: '''
+by_a = unbroadcast(grad @ b.swapaxes(-1, -2), a.shape)
+by_b = unbroadcast(a.swapaxes(-1, -2) @ grad, b.shape)
+''', 1: "pass"}),
+    Wrong("matmul", "float64 on the way back", says="the gradient is float64",
+          body={1: "by_b = unbroadcast(a.swapaxes(-1, -2) @ grad.astype(np.float64), b.shape)"}),
+    Right("matmul", "einsum", body={0: '''
+by_a = np.einsum("...mn,...kn->...mk", grad, b)
+by_a = unbroadcast(by_a, a.shape)
+''', 1: "by_b = unbroadcast(np.einsum('...mk,...mn->...kn', a, grad), b.shape)"}),
+    Right("matmul", "matrix by matrix", body={0: '''
 batch = grad.shape[:-2]
-whole_a, whole_b = np.broadcast_to(a, batch + a.shape[-2:]), np.broadcast_to(b, batch + b.shape[-2:])
-grad_a, grad_b = np.empty_like(whole_a, subok=False), np.empty_like(whole_b, subok=False)
+whole = np.broadcast_to(b, batch + b.shape[-2:])
+by_a = np.empty(batch + a.shape[-2:], grad.dtype)
 for item in np.ndindex(batch):
-    grad_a[item] = grad[item] @ whole_b[item].T
-    grad_b[item] = whole_a[item].T @ grad[item]
-return unbroadcast(grad_a, a.shape).reshape(self.shape), unbroadcast(grad_b, b.shape).reshape(other.shape)
-'''),
+    by_a[item] = grad[item] @ whole[item].T
+by_a = unbroadcast(by_a, a.shape)
+''', 1: '''
+by_b = np.zeros_like(b)
+whole = np.broadcast_to(a, grad.shape[:-2] + a.shape[-2:])
+repeated = np.broadcast_to(np.arange(by_b[..., 0, 0].size).reshape(b.shape[:-2]), grad.shape[:-2])
+for item in np.ndindex(grad.shape[:-2]):
+    by_b.reshape(-1, *b.shape[-2:])[repeated[item]] += whole[item].T @ grad[item]
+'''}),
 
-    # getitem
-    Wrong("getitem", "out[index] += grad", says="keeps only one of them", body='''
-out = np.zeros_like(self.data)
-out[index] += grad
-return (out,)
-'''),
-    Wrong("getitem", "out[index] = grad", says="keeps only one of them", body='''
-out = np.zeros(self.shape, dtype=self.dtype)
-out[index] = grad
-return (out,)
-'''),
-    Wrong("getitem", "the gradient as it came", says="The result has the shape of the tensor", body='''
-return (grad,)
-'''),
-    Wrong("getitem", "float64 zeros", says="np.zeros and np.ones make one", body='''
-out = np.zeros(self.shape)
-np.add.at(out, index, grad)
-return (out,)
-'''),
-    Wrong("getitem", "add only for arrays and bare lists", says="A list inside a tuple chooses as an array does", body='''
-out = np.zeros_like(self.data)
-parts = index if isinstance(index, tuple) else (index,)
-if isinstance(index, list) or any(isinstance(part, np.ndarray) for part in parts):
-    np.add.at(out, index, grad)
-else:
-    out[index] = grad
-return (out,)
-'''),
-    Wrong("getitem", "assignment when no number comes twice", says="2 and -1 are the same one", body='''
-out = np.zeros_like(self.data)
+    # getitem: region 0 is the gradient before anything has arrived, region 1 the adding
+    Wrong("getitem", "out[index] += grad", says="keeps only one of them", body={1: "out[index] += grad"}),
+    Wrong("getitem", "out[index] = grad", says="keeps only one of them", body={1: "out[index] = grad"}),
+    Wrong("getitem", "takes what np.add.at returns", says="returns nothing", body={1: "out = np.add.at(out, index, grad)"}),
+    Wrong("getitem", "float64 zeros", says="np.zeros and np.ones make one", body={0: "out = np.zeros(self.shape)"}),
+    Wrong("getitem", "assignment when no number comes twice", says="2 and -1 are the same one", body={1: '''
 if isinstance(index, np.ndarray) and index.dtype != bool and len(np.unique(index)) == index.size:
     out[index] = grad
 else:
     np.add.at(out, index, grad)
-return (out,)
-'''),
-    Wrong("getitem", "add only for arrays and lists", says="A tuple inside a tuple chooses as an array does", body='''
-out = np.zeros_like(self.data)
-if any(isinstance(part, (np.ndarray, list)) for part in parts):
-    np.add.at(out, index, grad)
-else:
-    out[index] = grad
-return (out,)
-'''),
-    Wrong("getitem", "counts in place of gradients", says="each gradient where its element came from", body='''
-out = np.zeros_like(self.data)
-np.add.at(out, index, 1)
-return (out,)
-'''),
-    Wrong("getitem", "the gradient of the choice, chosen again", says="The result has the shape of the tensor", body='''
-return (np.ones_like(self.data)[index] * grad,)
-'''),
-    Wrong("getitem", "starts from the values", says="zeros, with each gradient", body='''
-out = self.data.copy()
-np.add.at(out, index, grad)
-return (out,)
-'''),
-    Right("getitem", "always np.add.at", body='''
-out = np.zeros_like(self.data)
-np.add.at(out, index, grad)
-return (out,)
-'''),
-    Right("getitem", "numbered places and bincount", body='''
+'''}),
+    Wrong("getitem", "row by row, as if all were whole numbers along the first axis", says="each gradient where its element came from",
+          body={1: '''
+for place, part in zip(np.ravel(index), grad):
+    out[place] += part
+'''}),
+    Wrong("getitem", "counts in place of gradients", says="each gradient where its element came from",
+          body={1: "np.add.at(out, index, 1)"}),
+    Wrong("getitem", "zeros of the shape of the gradient", says="The result has the shape of the tensor",
+          body={0: "out = np.zeros_like(grad)"}),
+    Wrong("getitem", "starts from the values", says="zeros, with each gradient", body={0: "out = self.data.copy()"}),
+    Wrong("getitem", "starts from ones", says="zeros, with each gradient", body={0: "out = np.ones_like(self.data)"}),
+    Wrong("getitem", "starts from whatever was there", says="zeros, with each gradient",
+          body={0: "out = np.full_like(self.data, np.nan)"}),
+    Right("getitem", "numbered places and bincount", body={0: "out = np.zeros(self.shape, dtype=grad.dtype)", 1: '''
 places = np.arange(self.size).reshape(self.shape)[index]
 total = np.bincount(places.reshape(-1), weights=grad.reshape(-1), minlength=self.size)
-return (total.reshape(self.shape).astype(self.dtype),)
-'''),
-    Right("getitem", "a loop over the places", body='''
+out = total.reshape(self.shape).astype(self.dtype)
+'''}),
+    Right("getitem", "a loop over the places", body={1: '''
 places = np.arange(self.size).reshape(self.shape)[index]
-out = np.zeros(self.size, dtype=self.dtype)
+flat = out.reshape(-1)
 for place, value in zip(np.ravel(places), np.ravel(grad)):
-    out[place] += value
-return (out.reshape(self.shape),)
-'''),
+    flat[place] += value
+'''}),
 ]
