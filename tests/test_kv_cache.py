@@ -736,7 +736,7 @@ def test_save_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
         raise OSError("disk full")
     def stuck(self, target):
         raise OSError("disk full")
-    for where, what in (("safetensors.numpy.save_file", broken), ("pathlib.Path.replace", stuck)):
+    for where, what in (("safetensors.numpy.save_file", broken), ("os.replace", stuck)):
         with monkeypatch.context() as patch:
             patch.setattr(where, what)
             with pytest.raises(OSError, match="disk full"):
