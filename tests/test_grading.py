@@ -383,6 +383,10 @@ def scores(folder):
                 for submission in gradebook.assignment_submissions(LESSON)}
 
 
+def test_nbgrader_hands_out_what_a_workspace_holds(course):
+    assert L.read(course[0] / "modules" / "release" / LESSON / f"{LESSON}.ipynb") == handed_out(LESSON)
+
+
 def test_every_score(course):
     folder, group, (code, said) = course
     found = scores(folder)
