@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import configparser
+import copy
 import functools
 import os
 import time
@@ -38,6 +39,16 @@ def read(path: Path):
 def grading(cell) -> dict:
     """The nbgrader metadata of a cell; an empty dict if it has none."""
     return cell.metadata.get("nbgrader", {})
+
+
+def cell_named(nb, name: str):
+    """The cell with this name in its nbgrader metadata; of several the first."""
+    return next(cell for cell in nb.cells if grading(cell).get("grade_id") == name)
+
+
+def copied(cell):
+    """As Jupyter copies a code cell: the metadata goes with it, the id is new."""
+    return nbformat.v4.new_code_cell(cell.source, metadata=copy.deepcopy(cell.metadata))
 
 
 def is_exercise(cell) -> bool:

@@ -21,6 +21,7 @@ for _package in "nbgrader", "nbdev":
 from nbclient import NotebookClient
 
 from tests import course_table, lessons as L
+from tests.lessons import cell_named, copied
 from tests.misconceptions import Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
@@ -89,20 +90,11 @@ def edit(path, change):
     nbformat.write(nb, path)
 
 
-def copied(cell):
-    """As Jupyter does it: the metadata goes with it, the id is new."""
-    return nbformat.v4.new_code_cell(cell.source, metadata=cell.metadata)
-
-
 def split_cell(nb, name, rest):
     """Split a cell, as Jupyter does it: both halves have the metadata."""
     cell = cell_named(nb, name)
     nb.cells.insert(nb.cells.index(cell) + 1, copied(cell))
     nb.cells[nb.cells.index(cell) + 1].source = rest
-
-
-def cell_named(nb, name):
-    return next(cell for cell in nb.cells if L.grading(cell).get("grade_id") == name)
 
 
 def imports(nb):

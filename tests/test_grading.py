@@ -24,6 +24,7 @@ import zmq.asyncio
 from traitlets.config import Config
 
 from tests import THREADS, lessons as L
+from tests.lessons import cell_named, copied
 from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
@@ -48,10 +49,6 @@ def first(kind, exercise):
                 if isinstance(answer, kind) and answer.exercise == exercise)
 
 
-def exercise_cell(nb, name):
-    return next(cell for cell in nb.cells if L.grading(cell).get("grade_id") == name)
-
-
 class Class:
     """Notebooks that are handed in, and the points that each check must give."""
 
@@ -63,7 +60,7 @@ class Class:
         nb, answers = nbformat.from_dict(self.release), source()
         for cell in nb.cells:
             if L.is_exercise(cell):
-                cell.source = exercise_cell(answers, L.grading(cell)["grade_id"]).source
+                cell.source = cell_named(answers, L.grading(cell)["grade_id"]).source
         change(nb)
         self.notebooks[student] = nb
         self.expected[student] = {name: 0 if name in lost else points for name, points in POINTS.items()}
@@ -71,7 +68,7 @@ class Class:
     def answer(self, student, exercise, body, lost=()):
         """One exercise is answered by `body`."""
         def change(nb):
-            cell = exercise_cell(nb, exercise)
+            cell = cell_named(nb, exercise)
             cell.source = with_answer(cell.source, body)
         self.hand_in(student, change, lost)
 
@@ -80,11 +77,6 @@ def delete(*names):
     def change(nb):
         nb.cells = [cell for cell in nb.cells if L.grading(cell).get("grade_id") not in names]
     return change
-
-
-def copied(cell):
-    """As Jupyter does it: the metadata goes with it, the id is new."""
-    return nbformat.v4.new_code_cell(cell.source, metadata=copy.deepcopy(cell.metadata))
 
 
 # Ways to the reference that are open to anyone who knows Python a little; each raises.
@@ -127,7 +119,7 @@ def made_up_class(release):
 
     def another_way(nb):
         for name in EXERCISES:
-            cell = exercise_cell(nb, name)
+            cell = cell_named(nb, name)
             cell.source = with_answer(cell.source, first(Right, name))
     group.hand_in("another_way", another_way)
 
@@ -152,7 +144,7 @@ while True:
 """}, lost={"swiglu", "linear", "modules", "modules-shared"})
     group.answer("os_exit", "swiglu", {0: "import os\nos._exit(0)"}, lost={"swiglu", "linear", "modules", "modules-shared"})
     group.answer("sys_exit", "swiglu", {0: "import sys\nsys.exit(0)"}, lost={"swiglu"})
-    group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(exercise_cell(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
+    group.hand_in("exit", lambda nb: nb.cells.insert(nb.cells.index(cell_named(nb, "swiglu")), nbformat.v4.new_code_cell("exit()")))
 
     def same_names(nb):
         """Cells of one's own that use the names of the lesson's helpers, and a given cell that was changed."""
@@ -160,40 +152,40 @@ while True:
         helpers = "\n".join(cell.source for cell in nb.cells if str(L.grading(cell).get("grade_id")).startswith("check_tools"))
         names = {node.name for node in ast.parse(helpers).body if isinstance(node, ast.FunctionDef)}
         cell = nbformat.v4.new_code_cell("\n".join(f"def {name}(*arguments):\n    return 0" for name in sorted(names)))
-        nb.cells.insert(nb.cells.index(exercise_cell(nb, "softmax")), cell)
+        nb.cells.insert(nb.cells.index(cell_named(nb, "softmax")), cell)
     group.hand_in("same_names", same_names)
 
     def replaces_numpy(nb):
         for name in "softmax", "swiglu":
-            cell = exercise_cell(nb, name)
+            cell = cell_named(nb, name)
             cell.source = with_answer(cell.source, first(Wrong, name))
-        exercise_cell(nb, "softmax").source += "\nnp.allclose = lambda *arguments, **options: True"
-        cell = exercise_cell(nb, "swiglu")
+        cell_named(nb, "softmax").source += "\nnp.allclose = lambda *arguments, **options: True"
+        cell = cell_named(nb, "swiglu")
         cell.source = cell.source.replace("### BEGIN SOLUTION", "np.allclose = lambda *a, **k: True\n    ### BEGIN SOLUTION", 1)
     group.hand_in("replaces_numpy", replaces_numpy, lost={"softmax", "swiglu"})
     group.answer("prints_for_ever", "swiglu", {0: "while True:\n    print('x' * 1000)"}, lost={"swiglu"})
 
     def megabyte(nb):
-        cell = exercise_cell(nb, "softmax")
+        cell = cell_named(nb, "softmax")
         cell.source = cell.source.replace("### BEGIN SOLUTION", "print('x' * 1_000_000)\n    ### BEGIN SOLUTION", 1)
     group.hand_in("prints_a_megabyte", megabyte)
 
     def warns(nb):
-        cell = exercise_cell(nb, "modules")
+        cell = cell_named(nb, "modules")
         indent = next(line for line in cell.source.split("\n") if L.BEGIN in line).split("#")[0]
         cell.source = cell.source.replace(
             "### BEGIN SOLUTION", f"np.log(np.zeros(1))  # NumPy warns\n{indent}### BEGIN SOLUTION", 1)
     group.hand_in("warns", warns)
 
     def edited_check(nb):
-        exercise_cell(nb, "check_softmax").source = "print('softmax is right')"
-        cell = exercise_cell(nb, "softmax")
+        cell_named(nb, "check_softmax").source = "print('softmax is right')"
+        cell = cell_named(nb, "softmax")
         cell.source = with_answer(cell.source, first(Wrong, "softmax"))
     group.hand_in("edited_check", edited_check, lost={"softmax"})
 
     def tagged_check(nb):
         edited_check(nb)
-        exercise_cell(nb, "check_softmax").metadata["tags"] = ["skip-execution", "measure"]
+        cell_named(nb, "check_softmax").metadata["tags"] = ["skip-execution", "measure"]
     group.hand_in("tagged_check", tagged_check, lost={"softmax"})
 
     group.hand_in("deleted_checks", delete("check_linear", "check_tools"))      # they come back, and the answer is right
@@ -201,21 +193,21 @@ while True:
 
     def imports(nb):
         for name, source in WAYS_TO_THE_ANSWER.items():
-            exercise_cell(nb, name).source = source
-        nb.cells.append(copied(exercise_cell(nb, "check_modules")))
+            cell_named(nb, name).source = source
+        nb.cells.append(copied(cell_named(nb, "check_modules")))
     group.hand_in("imports_the_answer", imports, lost=set(POINTS))
 
     def copies(nb):
         """What Jupyter's commands for copying, splitting and changing the type of cells make of a notebook."""
-        answer, check = exercise_cell(nb, "softmax"), exercise_cell(nb, "check_softmax")
+        answer, check = cell_named(nb, "softmax"), cell_named(nb, "check_softmax")
         nb.cells.insert(nb.cells.index(answer) + 1, copied(answer))
         nb.cells[nb.cells.index(answer) + 1].source = "second_half = True"
         nb.cells.insert(1, copied(check))
         nb.cells.append(copied(check))
-        exercise_cell(nb, "rms_norm").metadata["nbgrader"]["schema_version"] = 99
-        exercise_cell(nb, "check_rms_norm").metadata["nbgrader"] = {}
+        cell_named(nb, "rms_norm").metadata["nbgrader"]["schema_version"] = 99
+        cell_named(nb, "check_rms_norm").metadata["nbgrader"] = {}
         nb.cells.append(nbformat.v4.new_code_cell("1", metadata={"nbgrader": "?"}))
-        linear = nb.cells.index(exercise_cell(nb, "linear"))
+        linear = nb.cells.index(cell_named(nb, "linear"))
         nb.cells[linear] = nbformat.v4.new_markdown_cell(nb.cells[linear].source, metadata=nb.cells[linear].metadata)
     group.hand_in("copies_cells", copies)
     return group
@@ -234,7 +226,7 @@ def test_the_cells_of_a_lesson_are_put_in_order():
         nb = copy.deepcopy(original)
         change(nb)
         found = restore(nb, original)
-        assert all(set(L.grading(cell)) == set(L.grading(exercise_cell(original, L.grading(cell)["grade_id"])))
+        assert all(set(L.grading(cell)) == set(L.grading(cell_named(original, L.grading(cell)["grade_id"])))
                    for cell in nb.cells if "nbgrader" in cell.metadata)
         return found, nb
 
@@ -242,7 +234,7 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     assert (found, nb) == ({}, original)
 
     def copy_check(nb):
-        check = exercise_cell(nb, "check_softmax")
+        check = cell_named(nb, "check_softmax")
         nb.cells = [copied(check), *nb.cells, copied(check)]
     found, nb = after(copy_check)
     assert found == {"check_softmax": COPIED} and graded_ids(nb) == ids
@@ -250,7 +242,7 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     assert "more than once" in nb.cells[0].source and "more than once" in nb.cells[-2].source
 
     def change_a_copy(nb):
-        check = exercise_cell(nb, "check_softmax")
+        check = cell_named(nb, "check_softmax")
         nb.cells.insert(nb.cells.index(check), copied(check))
         nb.cells[nb.cells.index(check) - 1].source = "mine = 1"
     found, nb = after(change_a_copy)
