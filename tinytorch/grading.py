@@ -647,8 +647,11 @@ def result_of(check, answers, notices):
     return Result(name, "failed", words(wrong))
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
-def check(lesson, nb, notices, table, seconds, progress=lambda done, total, name: None):
-    """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest."""
+def check(lesson, nb, notices, table, seconds, progress):
+    """Run a student's notebook, restored before; returns a Result for each check, in order, and sentences about the rest.
+
+    progress: called as progress(done, total, name) before each cell.
+    """
     nb.metadata["kernelspec"] = handed_out(lesson).metadata["kernelspec"]
     runner = LessonExecute(timeout=seconds, lesson_timeout=10 * seconds)
     runner.log.setLevel("CRITICAL")                     # the results say it all
