@@ -269,6 +269,8 @@ part[rows, targets] -= grad / n
 '''}),
     Wrong("cross_entropy", "the largest logit of all rows", says="Each row has a largest logit of its own",
           body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, largest="scores.max()")),
+    Wrong("cross_entropy", "the loss has another name", says="name 'loss' is not defined",
+          body={0: CROSS_ENTROPY[0].replace("loss =", "mean =").format(**CROSS_ENTROPY_RIGHT)}),
     Wrong("cross_entropy", "sum instead of mean", says="the mean is wanted",
           body=filled(CROSS_ENTROPY, CROSS_ENTROPY_RIGHT, loss="-log_p[rows, targets].sum()")),
     Wrong("cross_entropy", "maximum subtracted in the sum only", says="that of the target too",
@@ -368,6 +370,10 @@ loss = np.float32(sum(losses) / n)
           body=filled(RMS_NORM, RMS_NORM_RIGHT, by_weight="(grad * data).reshape(-1, d).sum(axis=0)")),
     Wrong("rms_norm", "weight gradient from the output", says="the output, which already holds the weight",
           body=filled(RMS_NORM, RMS_NORM_RIGHT, by_weight="(grad * y).reshape(-1, d).sum(axis=0)")),
+    Wrong("rms_norm", "u from the output, by the weight", says="no division of the result gives it back", body={0: RMS_NORM[0].format(
+        **RMS_NORM_RIGHT), 1: RMS_NORM[1].replace("unit = data * scale", "unit = y / gain").format(**RMS_NORM_RIGHT)}),
+    Wrong("rms_norm", "the gradient by x has another name", says="name 'by_x' is not defined", body={0: RMS_NORM[0].format(
+        **RMS_NORM_RIGHT), 1: RMS_NORM[1].replace("by_x =", "by_data =").format(**RMS_NORM_RIGHT)}),
     Wrong("rms_norm", "weight gradient not summed", says="sum over all leading axes",
           body=filled(RMS_NORM, RMS_NORM_RIGHT, by_weight="(grad * unit).sum(axis=0)")),
     Wrong("rms_norm", "half of u in the bracket", says="h = g w and u = s x",
@@ -435,6 +441,12 @@ part[..., width:] = grad * gate * (sigmoid + up * sigmoid * (1 - sigmoid))
           body=filled(SWIGLU, SWIGLU_RIGHT, by_up="grad * gate")),
     Wrong("swiglu", "exp of the gate", says="silu(gate) is gate / (1 + exp(-gate))",
           body=filled(SWIGLU, SWIGLU_RIGHT, y="gate / (1 + np.exp(gate)) * up")),
+    Wrong("swiglu", "gradient by up from the result", says="no division of y gives back",
+          body=filled(SWIGLU, SWIGLU_RIGHT, by_up="grad * y / up")),
+    Wrong("swiglu", "gradient by the gate from the result", says="no division of y gives back",
+          body=filled(SWIGLU, SWIGLU_RIGHT, by_gate="grad * (y / gate + y * (1 - sigmoid))")),
+    Wrong("swiglu", "the result has another name", says="name 'y' is not defined",
+          body={0: "sigmoid = 1 / (1 + np.exp(-gate))\nsilu = gate * sigmoid\nsilu *= up"}),
     Wrong("swiglu", "incoming gradient unused", says="the incoming gradient is not used", body=filled(
         SWIGLU, SWIGLU_RIGHT, by_gate="up * (sigmoid + gate * sigmoid * (1 - sigmoid))", by_up="gate * sigmoid")),
     Wrong("swiglu", "incoming gradient used in one half", says="both have the factor grad",
