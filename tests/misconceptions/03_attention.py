@@ -55,6 +55,18 @@ return (np.ascontiguousarray(x).view(np.complex64) * rotation).view(x.dtype)
 pairs = np.ascontiguousarray(x, dtype=np.float32).view(np.complex64)
 return (pairs * rotation).view(np.float32).astype(x.dtype)
 '''),
+    Wrong("apply_rotary", "squeezes the rotation, which fits one row", says="leave its axis of length 1 in place", body='''
+z = np.ascontiguousarray(x).view(complex_type)
+return (z * rotation.squeeze().astype(complex_type)).view(x.dtype)
+'''),
+    Wrong("apply_rotary", "divides by the length of each pair", says="An array of zeros is turned wrongly", body='''
+a, b = x[..., 0::2], x[..., 1::2]
+length = np.hypot(a, b)
+unit = (a + 1j * b) / length * rotation
+result = np.empty(x.shape, x.dtype)
+result[..., 0::2], result[..., 1::2] = length * unit.real, length * unit.imag
+return result
+'''),
     Right("apply_rotary", "with cos and sin", body='''
 cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
 even, odd = x[..., 0::2], x[..., 1::2]
@@ -195,6 +207,24 @@ if key_positions.ndim == 3:
     return (p >= 0) & (p <= q)
 q, p = query_positions[:, :, None], key_positions[:, None, :]
 seen = (p >= 0) & (p <= q)
+if window is not None:
+    seen &= (q - p < window) | (p < sinks)
+return seen
+'''),
+    Wrong("visible", "moves the padding to the future, in the cache's own positions", says="changed the positions", body='''
+key_positions[key_positions < 0] = 2 ** 40
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = p <= q
+if window is not None:
+    seen &= (q - p < window) | (p < sinks)
+return seen
+'''),
+    Right("visible", "moves the padding to the future", body='''
+key_positions = np.where(key_positions < 0, 2 ** 40, key_positions)
+q = query_positions[:, :, None] if key_positions.ndim == 2 else query_positions[:, None, :, None]
+p = key_positions[..., None, :]
+seen = p <= q
 if window is not None:
     seen &= (q - p < window) | (p < sinks)
 return seen
@@ -680,6 +710,19 @@ return turned[:, :num_heads], turned[:, num_heads:], heads[:, shared:]
         0: one_operation(zeros="np.zeros((B, T, total, D))")}),
     Wrong("heads", "the gradient of split_heads is always float32", says="must stay float64", body={
         0: one_operation(zeros="np.zeros((B, T, total, D), np.float32)")}),
+    Wrong("heads", "one array for the gradients of all three parts", says="give each a new array", body={0: '''
+heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
+turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
+whole = np.zeros((B, T, total, D), x.dtype)
+def place(grad, start):
+    whole[...] = 0
+    whole[:, :, start:start + grad.shape[1]] = grad.swapaxes(1, 2)
+    return whole.reshape(B, T, width),
+back = rotation.conj()
+return (record(turned[:, :num_heads], lambda grad: place(apply_rotary(grad, back), 0), x),
+        record(turned[:, num_heads:], lambda grad: place(apply_rotary(grad, back), num_heads), x),
+        record(heads[:, num_heads + num_kv_heads:], lambda grad: place(grad, num_heads + num_kv_heads), x))
+'''}),
     Wrong("heads", "merges with a reshape alone", says="exchange heads and tokens before the reshape", body={1: '''
 return x.reshape(B, T, H * D)
 '''}),
