@@ -186,6 +186,10 @@ ANSWERS = [
         x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
         return x + self.mlp(self.mlp_norm(Tensor(x.data)))
     '''),
+    Wrong("block", "adds to the array of x", says="leave x.data alone", body='''
+x.data += self.attention.forward(self.attention_norm.forward(x), positions, cache, layer_idx).data
+return x + self.mlp.forward(self.mlp_norm.forward(x))
+'''),
     Wrong("block", "no return", says="`return` is missing", body='''
         x = x + self.attention(self.attention_norm(x), positions, cache, layer_idx)
         x = x + self.mlp(self.mlp_norm(x))
@@ -719,6 +723,21 @@ ANSWERS = [
                 tokens.append(int(model([tokens], logits_to_keep=1).data[0, -1].argmax()))
         return tokens
     '''),
+    Wrong("generate_naive", "the prompt itself where nothing is added", says="return a copy", body='''
+tokens = prompt
+with no_grad():
+    for _ in range(max_new_tokens):
+        tokens = tokens + [int(model([tokens]).data[0, -1].argmax())]
+return tokens
+'''),
+    Wrong("generate_naive", "probabilities without subtracting the maximum", says="np.exp of large logits is infinite", body='''
+tokens = list(prompt)
+with no_grad(), np.errstate(all="ignore"):
+    for _ in range(max_new_tokens):
+        powers = np.exp(model([tokens]).data[0, -1])
+        tokens.append(int((powers / powers.sum()).argmax()))
+return tokens
+'''),
     Wrong("generate_naive", "NumPy ints", says="Python ints", body='''
         tokens = list(prompt)
         with no_grad():
