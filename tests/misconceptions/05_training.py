@@ -151,6 +151,19 @@ begin = rng.choice(places, batch_size)
 inputs = ids[begin[:, None] + np.arange(length)]
 return inputs, inputs + 1
 '''),
+    Wrong("next_batch", "shuffles the starts", says="starts was changed", body='''
+begin = rng.choice(places, batch_size)
+if starts is not None:
+    rng.shuffle(starts)
+    begin = np.resize(starts[starts <= last], batch_size)
+windows = ids[begin[:, None] + np.arange(length + 1)]
+return windows[:, :-1], windows[:, 1:]
+'''),
+    Wrong("next_batch", "ids of two bytes", says="In a text of one window every row is that window", body='''
+begin = rng.choice(places, batch_size)
+windows = ids[begin[:, None] + np.arange(length + 1)].astype(np.int16)
+return windows[:, :-1], windows[:, 1:]
+'''),
     Right("next_batch", "with a loop", body='''
 inputs, targets = [], []
 for _ in range(batch_size):
@@ -235,6 +248,12 @@ weights -= lr * (m / (1 - beta1 ** step) / (np.sqrt(v / (1 - beta2 ** step)) + e
 '''),
     Wrong("adamw_update", "the decay after the step", says="as it was before the step",
           body=adamw(decay="0") + "weights -= lr * weight_decay * weights\n"),
+    Wrong("adamw_update", "the mean of the whole gradient", says="Each weight has means of its own", body=adamw(g="grad.mean()")),
+    Wrong("adamw_update", "the mean square of the whole gradient", says="Each weight has means of its own",
+          body=adamw(square="np.mean(g ** 2)")),
+    Wrong("adamw_update", "the square root by a division", says="add eps to what you divide by",
+          body=adamw(spread="(v_hat / np.sqrt(v_hat) + eps)")),
+    Wrong("adamw_update", "no eps", says="add eps to what you divide by", body=adamw(spread="np.sqrt(v_hat)")),
     Right("adamw_update", "as the formulas stand", body='''
 m[...] = beta1 * m + (1 - beta1) * grad
 v[...] = beta2 * v + (1 - beta2) * grad ** 2
@@ -319,7 +338,7 @@ if norm > max_norm:
         grad *= max_norm / norm
 return norm
 '''),
-    Wrong("clip_gradients", "the largest number of each array", says="The norm of [-6, 8] and [0]: expected", body='''
+    Wrong("clip_gradients", "the largest number of each array", says="only the largest number of each array", body='''
 norm = math.sqrt(sum(float(np.abs(grad).max()) ** 2 for grad in grads))
 if norm > max_norm:
     for grad in grads:
@@ -351,7 +370,7 @@ norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 for grad in grads:
     grad *= min(1.0, max_norm / max(norm, 1e-12))
 '''),
-    Wrong("clip_gradients", "each number by itself", says="each number by itself", body='''
+    Wrong("clip_gradients", "each number by itself", says="each number was clipped by itself", body='''
 norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 for grad in grads:
     np.clip(grad, -max_norm, max_norm, out=grad)
@@ -374,6 +393,34 @@ return norm
     Wrong("clip_gradients", "the arrays returned", says="Return the norm before clipping, one number", body='''
 norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 return [grad * min(1.0, max_norm / max(norm, 1e-12)) for grad in grads]
+'''),
+    Wrong("clip_gradients", "products of vectors", says="Arrays may have any number of axes", body='''
+norm = math.sqrt(sum(float(grad @ grad) for grad in grads))
+if norm > max_norm:
+    for grad in grads:
+        grad *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "the norm of a matrix as an operator", says="NumPy's norm with ord=2", body='''
+norm = math.sqrt(sum(np.linalg.norm(grad, 2) ** 2 for grad in grads))
+if norm > max_norm:
+    for grad in grads:
+        grad *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "shrinks the flat array, which may be a copy", says="ravel and reshape copy it", body='''
+flat = [grad.ravel() for grad in grads]
+norm = math.sqrt(sum(float(part @ part) for part in flat))
+if norm > max_norm:
+    for part in flat:
+        part *= max_norm / norm
+return norm
+'''),
+    Wrong("clip_gradients", "new arrays in the list", says="Write into the arrays", body='''
+norm = math.sqrt(sum(float(np.vdot(grad, grad)) for grad in grads))
+if norm > max_norm:
+    grads[:] = [grad * (max_norm / norm) for grad in grads]
+return norm
 '''),
     Right("clip_gradients", "with NumPy's infinity for a norm of zero", body='''
 norm = np.sqrt(sum((grad ** 2).sum() for grad in grads))
