@@ -91,6 +91,10 @@ ANSWERS = [
     probabilities("top_p takes order out of p, as the given line does", "for each of `ids`",
                   count="np.searchsorted(p[order].cumsum(), top_p) + 1]\np = p[order"),
     probabilities("top_p takes order out of ids", "slice", order="ids[np.argsort(-p, kind='stable')]"),
+    probabilities("top_p by the first sum that reaches it, where none does", "the last one may stay below top_p",
+                  count="np.argmax(p[order].cumsum() >= top_p) + 1"),
+    probabilities("a small number added to the temperature", "no small number is added", scale="(p - top) / (temperature + 1e-8)"),
+    probabilities("a least temperature", "divided by the temperature itself", scale="(p - top) / max(temperature, 0.01)"),
     Right("token_probabilities", "as the formulas say it", body={
         0: "p = np.exp((p - top) / temperature)",
         1: "p = p / p.sum()\norder = likeliest(p, 0)\norder = order[:int((p[order].cumsum() < top_p).sum()) + 1]",
@@ -238,6 +242,23 @@ if complete:
 for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
     if row.history[-n:] == stop[:n]:
         return n'''),
+    accepting("sorts the stops", "accept changed the stops", accept='''
+self.history.append(token)
+stops.sort(key=len)
+self.held = max([overlap(self, stop) for stop in stops], default=0)
+for stop in reversed(stops):
+    if overlap(self, stop) == len(stop):
+        del self.history[-len(stop):]
+        self.done, self.held = True, 0
+        return
+'''),
+    accepting("compares texts", "compare ids, not texts", overlap='''
+text = "".join(map(str, row.history[row.prompt_len:]))
+for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
+    if text.endswith("".join(map(str, stop[:n]))):
+        return n
+return 0
+'''),
     Right("accept", "with the new ids in a list of their own", body={0: '''
 new = row.history[row.prompt_len:]
 return max(n for n in range(len(stop) + 1) if n <= len(new) and new[len(new) - n:] == stop[:n])''', 1: '''
@@ -390,6 +411,33 @@ for left in range(max_new_tokens, 0, -1):
     if last:
         return
     logits = forward_pending(model, rows, cache)'''),
+    Wrong("grow_rows", "one list for all steps", says="yield a new list", body='''
+new = [[] for row in rows]
+for step in range(1, max_new_tokens + 1):
+    active = [i for i, row in enumerate(rows) if not row.done]
+    logits = forward_pending(model, rows, cache)[active]
+    chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
+    for i, token in zip(active, chosen):
+        rows[i].accept(int(token), stops)
+    last = step == max_new_tokens or all(row.done for row in rows)
+    for i, row in enumerate(rows):
+        new[i] = row.release(everything=last)
+    yield new
+    if last:
+        return
+'''),
+    Wrong("grow_rows", "takes the ids for an array", says="an array or a list of ids", body='''
+for step in range(1, max_new_tokens + 1):
+    active = [i for i, row in enumerate(rows) if not row.done]
+    logits = forward_pending(model, rows, cache)[active]
+    chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
+    for i, token in zip(active, chosen.tolist()):
+        rows[i].accept(token, stops)
+    last = step == max_new_tokens or all(row.done for row in rows)
+    yield [row.release(everything=last) for row in rows]
+    if last:
+        return
+'''),
     Wrong("grow_rows", "returns the list of all steps", says="no generator", body='''
 steps = []
 while len(steps) < max_new_tokens and not all(row.done for row in rows):
@@ -443,6 +491,16 @@ for layer, (a, b) in enumerate(zip(full, cached)):
     error = np.abs(b - a).max(axis=-1) / np.sqrt((a ** 2).mean(axis=-1))
     for row, position in np.argwhere(~(error <= tolerance)):
         return Difference(layer, int(position), float(error[row, position]))'''),
+    comparing("0 / 0 where the stream is zero", "They do not differ", scale="np.sqrt((a ** 2).mean(axis=-1))"),
+    Right("first_difference", "leaves streams of zeros undivided", body='''
+for layer, (a, b) in enumerate(zip(full, cached)):
+    size = np.sqrt((a ** 2).mean(axis=-1))
+    size[size == 0] = 1
+    error = (np.abs(b - a).max(axis=-1) / size).max(axis=0)
+    for position, one in enumerate(error.tolist()):
+        if not one <= tolerance:
+            return Difference(layer, position, one)
+'''),
     Right("first_difference", "with the norm's small number, and NaN by name", body='''
 for layer, (a, b) in enumerate(zip(full, cached)):
     error = (np.abs(a - b).max(-1) / np.sqrt((a ** 2).mean(-1) + 1e-5)).max(0)
