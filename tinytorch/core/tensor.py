@@ -462,6 +462,7 @@ def __matmul__(self, other):
             b, grad = b[:, None], grad[..., None]
         if a.ndim == 1:                                             # a vector on the left is one row
             a, grad = a[None, :], grad[..., None, :]
+        grad = np.ascontiguousarray(grad)                           # that of a sum is one number seen often: slow in NumPy 2.2
         if b.ndim == 2 and a.ndim > 2:                              # a batch times one matrix is one tall product
             rows = math.prod(a.shape[:-1])
             a, grad = a.reshape(rows, a.shape[-1]), grad.reshape(rows, grad.shape[-1])
