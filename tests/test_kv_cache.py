@@ -147,6 +147,23 @@ def test_keys_and_values_of_the_cache_itself_can_be_appended():
 
 # Staged and committed
 
+@pytest.mark.parametrize("change, left", [(lambda cache: cache.trim(2), 3), (lambda cache: cache.reset(), 0)], ids=["trim", "reset"])
+def test_an_interrupted_change_leaves_every_layer_fit_for_more(change, left, monkeypatch):
+    cache = make()
+    first = feed(cache, 5)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        def interrupted(*args):
+            raise KeyboardInterrupt
+        for name in ("trim", "reset"):
+            patch.setattr(cache.layers[1], name, interrupted)   # the layer before has changed, the one behind has not
+        change(cache)
+    assert cache.trim(0) == 0 and cache.seq_pos == left
+    second = feed(cache, 2, seed=9)
+    for layer in range(LAYERS):
+        equal(cache.get(layer), *np.concatenate([np.array(first[layer])[..., :left, :], second[layer]], axis=3))
+        assert cache.layers[layer].size == left + 2
+
+
 def test_the_next_forward_overwrites_what_a_failed_one_left():
     cache = make()
     first = feed(cache, 3)

@@ -430,18 +430,18 @@ def trim(self, n):
     n = min(check_count("n", n), self.seq_pos)
     for layer in self.layers:                   # first ask all of them, so that none has changed when one refuses
         layer.check_trim(layer.size - self.seq_pos + n)
+    self.seq_pos -= n                           # now they are staged: whoever interrupts the loop leaves nothing torn
     for layer in self.layers:
-        layer.trim(layer.size - self.seq_pos + n)
-    self.seq_pos -= n
+        layer.trim(layer.size - self.seq_pos)
     return n
 
 
 @add_to_class(KVCache)
 def reset(self):
     """Forget everything; the buffers stay as they are, and so does their memory."""
+    self.seq_pos = 0                            # first, as in trim
     for layer in self.layers:
         layer.reset()
-    self.seq_pos = 0
 
 
 @add_to_class(KVCache)
