@@ -231,6 +231,7 @@ def test_settings_have_the_defaults_of_transformers(folder):
     ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_type is 'llama3', but only models where it is 'default'"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_type is 'linear'"),
     ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}, "partial_rotary_factor is '0.5'"),
+    ({"is_causal": False}, "is_causal is 'False'"),                     # every token sees the later ones, too
     ({"rope_scaling": "linear"}, "rope_scaling must be a table"),
     ({"max_position_embeddings": 10**9}, "more than 131072 is not supported"),
     ({"hidden_size": "24"}, "hidden_size must be a positive number"),

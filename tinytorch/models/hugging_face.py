@@ -46,7 +46,7 @@ def read_json(path):
 
 
 ONLY = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "quantization_config": None, "rope_type": "default",
-        "partial_rotary_factor": 1}                             # missing settings have these values, too
+        "partial_rotary_factor": 1, "is_causal": True}          # missing settings have these values, too
 
 
 def read_folder_config(settings):
