@@ -261,6 +261,12 @@ def test_chat_follows_the_template(tokenizer):
                     "<|im_start|>assistant\n")
 
 
+def test_templates_write_json_as_transformers_does(tokenizer, monkeypatch):
+    """Jinja's own filter sorts the keys, and writes <, >, & and ' as escapes, so that they may stand in a web page."""
+    monkeypatch.setattr(tokenizer, "chat_template", "{% for m in messages %}{{ m | tojson }}{% endfor %}{{ [1] | tojson(indent=1) }}")
+    assert tokenizer.chat([{"role": "user", "content": "<é> & 'so'"}]) == '{"role": "user", "content": "<é> & \'so\'"}[\n 1\n]'
+
+
 def test_templates_find_what_transformers_gives_them(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "chat_template", "{% if tools is not none or documents is not none %}tools{% endif %}"
                         "{% for m in [1, 2, 3] %}{% if m == 2 %}{% continue %}{% endif %}{{ m }}{% endfor %}")

@@ -16,6 +16,7 @@ import functools
 import heapq
 import importlib
 import importlib.util
+import json
 import math
 import re
 import struct
@@ -590,6 +591,7 @@ def chat(self, messages):
              if i is not None}
     names |= {"tools": None, "documents": None}     # templates ask for them, and "missing" is another answer than "none"
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)      # Jinja's own writes HTML
     try:
         template = environment.from_string(self.chat_template)
         return template.render(messages=messages, add_generation_prompt=True, raise_exception=refuse, **names)
