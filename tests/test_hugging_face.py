@@ -200,10 +200,16 @@ def test_narrow_weights_in_several_files(kind, convert, folder):
 
 def test_what_old_files_hold_besides(folder):
     arrays = load_file(folder / "model.safetensors")
-    arrays["lm_head.weight"] = np.ones_like(arrays["model.embed_tokens.weight"])                # tied, so nobody looks at it
+    arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"].copy()                       # tied, and written twice
     arrays["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.ones(3, np.float32)
     save_file(arrays, folder / "model.safetensors")
     assert np.array_equal(logits(from_pretrained(folder)[0]), logits(small()))
+    arrays["lm_head.weight"][5, 2] += 1                     # old versions of transformers ignore this head, newer ones use it
+    save_file(arrays, folder / "model.safetensors")
+    assert "a tensor lm_head.weight that is not the table" in refused(folder)
+    change(folder / "config.json", tie_word_embeddings=False)
+    difference = logits(from_pretrained(folder)[0]) - logits(small())
+    assert np.flatnonzero(np.abs(difference).max(axis=0)).tolist() == [5]
 
 
 # ---- settings

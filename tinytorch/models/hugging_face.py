@@ -165,8 +165,13 @@ def read_tensors(folder, config):
     tensors = {}
     for path in paths:
         tensors |= read_safetensors(path, config.head_dim)
-    if config.tie_embeddings:
-        tensors.pop("output.weight", None)                      # some files hold the table twice
+    if config.tie_embeddings and {"output.weight", "token_embd.weight"} <= set(tensors):      # some files hold the table twice
+        head, table = (np.fromfile(info.path, np.uint8, info.nbytes, offset=info.offset)
+                       for info in (tensors.pop("output.weight"), tensors["token_embd.weight"]))
+        if not np.array_equal(head, table):
+            raise ValueError("config.json says that the embedding table is the head, too (tie_word_embeddings is true), but there is "
+                             "a tensor lm_head.weight that is not the table. If the model was trained with it, set "
+                             "tie_word_embeddings to false.")
     return tensors
 
 # %% ../../modules/source/96_hugging_face/96_hugging_face.ipynb #b078f947
