@@ -554,6 +554,7 @@ def test_a_checkpoint_of_another_training_is_refused(other, says, tmp_path):
     (lambda facts: facts.update(step=-5), "where its training stood"), (lambda facts: facts.update(step=13), "where its training stood"),
     (lambda facts: facts.update(step=True), "where its training stood"), (lambda facts: facts.pop("random"), "where its training stood"),
     (lambda facts: facts["random"].update(bit_generator="MT19937"), "where its training stood"),
+    (lambda facts: facts["random"].update(uinteger=-1), "where its training stood"),
     (lambda facts: facts.update(random=5), "where its training stood"), (lambda facts: facts.update(training=5), "another plan"),
     (lambda facts: facts.pop("config"), "another model"), (lambda facts: facts.pop("data"), "another text"),
     (lambda facts: facts.clear(), "no training"),

@@ -338,7 +338,7 @@ def read_file(path, format=FORMAT):
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (SafetensorError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no safetensors file, or it is damaged or cut off: {error}") from error
+        raise ValueError(f"{path} is no safetensors file, or it is damaged or cut off: {error}.") from error
     if not ours:
         raise ValueError(f"{path} was not written by this package: it does not say that its format is {format!r}.")
     try:
@@ -434,7 +434,7 @@ def load_checkpoint(trainer, path):
     step, rng = facts.get("step"), np.random.default_rng()
     try:
         rng.bit_generator.state = facts.get("random")
-    except (LookupError, TypeError, ValueError):
+    except (OverflowError, LookupError, TypeError, ValueError):
         step = None
     if type(step) is not int or not 0 <= step <= trainer.config.steps:
         raise ValueError(f"{path} does not say where its training stood, so this training cannot go on from it.")
