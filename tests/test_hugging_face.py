@@ -100,7 +100,7 @@ def test_pairs():
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
 def test_a_folder_holds_the_translated_weights_and_gives_them_back(changes, tmp_path):
     model = small(**changes)
-    save_folder(tmp_path / "new" / "model", model)
+    save_folder(str(tmp_path / "new" / "model"), model)
     arrays = load_file(tmp_path / "new" / "model" / "model.safetensors")
     expected = llama_arrays(model.config, model.state_dict())
     assert set(arrays) == set(expected)
@@ -112,6 +112,13 @@ def test_a_folder_holds_the_translated_weights_and_gives_them_back(changes, tmp_
     for (name, array), other in zip(model.state_dict().items(), again.state_dict().values(), strict=True):
         assert np.array_equal(array, other), name
     assert np.array_equal(logits(model), logits(again)) and np.ptp(logits(again).argmax(axis=1)) > 0
+
+
+def test_longer_floats_are_written_as_float32(tmp_path):
+    model = small()
+    model.norm.weight.data = model.norm.weight.data.astype(np.float64)
+    save_folder(tmp_path, model)
+    assert {array.dtype for array in load_file(tmp_path / "model.safetensors").values()} == {np.dtype(np.float32)}
 
 
 def test_the_tokenizer_is_the_librarys(folder):
@@ -133,8 +140,9 @@ def test_the_tokenizer_is_the_librarys(folder):
            chat_template=[3, {"name": "tools", "template": "x"}, {"name": "default", "template": "{{ messages[0].content }}?"}])
     ours = from_pretrained(folder)[1]
     assert ours.eos_id is ours.bos_id is None and ours.chat([{"role": "user", "content": "hi"}]) == "hi?"
-    change(folder / "tokenizer_config.json", chat_template={"default": "x"})
-    assert from_pretrained(folder)[1].chat_template is None
+    for none in ({"default": "x"}, [{"name": "tools", "template": "x"}]):
+        change(folder / "tokenizer_config.json", chat_template=none)
+        assert from_pretrained(folder)[1].chat_template is None
     (folder / "tokenizer_config.json").unlink()
     said = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
     del said["model"]["type"]                                           # as in old files, which write a pair as one text
