@@ -29,7 +29,8 @@ from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.grading import (
-    COPIED, DELETED, EDITED, NOT_REACHED, LessonExecute, LimitedExecute, failure, handed_out, kernel_environment, restore,
+    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, failure, handed_out, kernel_environment,
+    restore,
 )
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -226,7 +227,7 @@ def test_the_cells_of_a_lesson_are_put_in_order():
         nb = copy.deepcopy(original)
         change(nb)
         found = restore(nb, original)
-        assert all(set(L.grading(cell)) == set(L.grading(cell_named(original, L.grading(cell)["grade_id"])))
+        assert all(cell.metadata == cell_named(original, L.grading(cell)["grade_id"]).metadata
                    for cell in nb.cells if "nbgrader" in cell.metadata)
         return found, nb
 
@@ -248,6 +249,30 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     found, nb = after(change_a_copy)
     assert found == {"check_softmax": COPIED} and graded_ids(nb) == ids
     assert [cell.source for cell in nb.cells if cell.cell_type == "code"].count("mine = 1") == 1         # it runs, as a plain cell
+
+    def code(nb):
+        return [cell.source for cell in nb.cells if cell.cell_type == "code"]
+
+    def spoil_checks(nb):
+        """Changed, above everything, below everything, and worth more."""
+        exercise_cell(nb, "check_rms_norm").source = "print('right')"
+        first, last = (nb.cells.pop(nb.cells.index(exercise_cell(nb, name))) for name in ("check_linear", "check_softmax"))
+        nb.cells = [first, *nb.cells, last]
+        exercise_cell(nb, "check_swiglu").metadata["nbgrader"]["points"] = 100
+    found, nb = after(spoil_checks)
+    assert found == {"check_rms_norm": CHANGED, "check_linear": MOVED, "check_softmax": MOVED}
+    assert graded_ids(nb) == ids and code(nb) == code(original)
+
+    def copy_answers(nb):
+        """The first one counts that stands where the lesson has it, also where a later exercise was begun above an earlier one."""
+        first, second = exercise_cell(nb, "softmax"), exercise_cell(nb, "cross_entropy")
+        at = nb.cells.index(first)
+        nb.cells[at:at + 1] = [copied(second), first, copied(first)]
+        nb.cells[at].source, first.source, nb.cells[at + 2].source, second.source = "draft = 1", "first = 1", "again = 1", "second = 1"
+    found, nb = after(copy_answers)
+    assert found == {"softmax": COPIED, "cross_entropy": COPIED} and graded_ids(nb) == ids
+    assert [exercise_cell(nb, name).source for name in ("softmax", "cross_entropy")] == ["first = 1", "second = 1"]
+    assert {"draft = 1", "again = 1"} <= set(code(nb)) and len(code(nb)) == len(code(original)) + 2
 
     for marks in ["?"], {"grade_id": ["softmax"], "grade": True}, {"grade_id": "softmax of another lesson"}, {}, None:
         def mark_all(nb):
