@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from tinytorch.cli import main
+from tinytorch.cli import Interrupts, main
 from tinytorch.generation.generate import Sampler, generate
 from tinytorch.models.pretrained import from_pretrained
 from tinytorch.training import trainer
 from tinytorch.training.data import read_text
-from tinytorch.training.trainer import Diverged, Trainer, load_model
+from tinytorch.training.trainer import Diverged, Trainer, load_model, read_file
 
 TEXT = "the cat sat on the mat. the dog sat on the log. " * 60
 SMALL = ["--batch-size", "2", "--length", "16", "--embed-dim", "16", "--layers", "1", "--save-every", "5"]
@@ -46,6 +46,7 @@ def test_train_then_generate(capsys, here):
     assert "cats.safetensors" in out and "60 steps" in out and "last tenth" in out
     assert names(here) == ["cats.safetensors", "cats.txt"]
     model, tokenizer = from_pretrained("cats.safetensors")
+    assert (model.config.embed_dim, model.config.num_layers, model.config.intermediate_dim, model.config.max_seq_len) == (16, 1, 42, 1024)
     expected = tokenizer.decode(generate(model, tokenizer.encode("the"), 20, stop=(tokenizer.eos_id,), seed=0,
                                          sampler=Sampler(temperature=0.8)))[3:]
     assert len(set(expected)) > 3
@@ -58,6 +59,16 @@ def test_the_model_has_learnt(capsys, here):
                        "--length", 32, "--embed-dim", 32, "--layers", 2)
     assert code == 0
     assert float(out.split("trained on: ")[1].split(" ")[0]) < 1.0                 # guessing is 5.5
+
+
+def test_what_the_model_is_examined_on_it_has_not_seen(capsys, here):
+    """The last tenth of this text is another one. A text of less than twenty windows is learnt as a whole."""
+    (here / "two.txt").write_text("ab" * 900 + "xyz" * 67, encoding="utf-8")
+    (here / "short.txt").write_text("ab" * 150, encoding="utf-8")
+    code, out, _ = run(capsys, "train", "two.txt", *SMALL, "--steps", 100, "--peak-lr", 0.01)
+    assert code == 0 and float(out.split("trained on: ")[1].split(" ")[0]) > 4                # about 2 where it has seen it
+    code, out, _ = run(capsys, "train", "short.txt", *SMALL, "--steps", 1)
+    assert code == 0 and "last tenth" not in out
 
 
 def stop_after(monkeypatch, step):
@@ -93,13 +104,16 @@ def test_ctrl_c_saves_and_resuming_equals_never_having_stopped(capsys, here, mon
 
 @pytest.mark.parametrize("change, says", [
     (["--steps", "21"], "steps is 20 there and 21 here"), (["--embed-dim", "24"], "embed_dim is 16 there and 24 here"),
-    (["--length", "17"], "another text"), (["--seed", "1"], "seed is 0 there and 1 here"),
+    (["--length", "17"], "another text"), (["--batch-size", "3"], "another text"), (["--seed", "1"], "seed is 0 there and 1 here"),
+    ([], "another text"),
 ])
 def test_resuming_another_training_is_refused(capsys, here, monkeypatch, change, says):
     command = ["train", "cats.txt", *SMALL, "--steps", "20"]
     with monkeypatch.context() as patch:
         stop_after(patch, 3)
         run(capsys, *command)
+    if not change:
+        (here / "cats.txt").write_text(TEXT + "meow", encoding="utf-8")
     before = (here / "cats.checkpoint.safetensors").read_bytes()
     code, out, err = run(capsys, *command, *change, "--resume")
     assert code == 2 and says in err and "options that it began with" in err and err.count("\n") == 1
@@ -154,6 +168,7 @@ def test_a_loss_that_is_no_number_keeps_the_last_good_checkpoint(capsys, here, m
     code, out, err = run(capsys, "train", "cats.txt", *SMALL, "--steps", 20)
     assert code == 2 and "step 9" in err and "cats.checkpoint.safetensors" in err and err.count("\n") == 1
     assert np.isfinite(weights("cats.checkpoint.safetensors")).all()
+    assert read_file("cats.checkpoint.safetensors")[1]["step"] == 5
 
 
 def test_the_model_never_takes_the_place_of_the_text(capsys, here):
@@ -163,6 +178,14 @@ def test_the_model_never_takes_the_place_of_the_text(capsys, here):
         code, _, err = run(capsys, "train", "cats.safetensors", *SMALL, *out)
         assert code == 2 and "is the text itself" in err and err.count("\n") == 1
     assert text.read_text(encoding="utf-8") == TEXT and names(here) == ["cats.safetensors"]
+
+
+def test_a_second_ctrl_c_breaks_a_step(ctrl_c):
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT that a test can send to one process")
