@@ -278,6 +278,9 @@ def test_solve_keeps_every_notebook_of_the_student(workspace):
         edit(path, append(text))
         assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
     assert [L.read(workspace / f"_{LESSON}_mine_{i}.ipynb").cells[-1].source for i in (1, 2)] == ["first", "second"]
+    path.write_text("damaged", encoding="utf-8")
+    assert tinytorch(workspace, "course", "solve", LESSON)[0] == 0
+    assert (workspace / f"_{LESSON}_mine_3.ipynb").read_text(encoding="utf-8") == "damaged"
     path.unlink()
     assert tinytorch(workspace, "course", "solve", LESSON) == (0, f"{path.name} now holds the reference solution.\n", "")
     assert path.read_bytes() == lessons()[LESSON].read_bytes()
@@ -469,6 +472,18 @@ def test_a_missing_notebook_does_not_stop_the_check_of_the_others(workspace):
     said = dict(line.split(": ", 1) for line in out.splitlines() if not line.startswith("Notice"))
     assert "is missing" in said["04_transformer"] and "cannot be read" in said["05_training"]
     assert said["03_attention"] == said["08_pretrained"] == "not begun"
+
+
+def test_the_exit_code_is_that_of_the_worst_lesson(workspace, monkeypatch):
+    def checked(own, lesson, seconds):
+        if lesson == LESSON:
+            raise Refused("It cannot be run.")
+        return False
+    monkeypatch.setattr(course, "check_lesson", checked)
+    for name, worst in ("04_transformer", 1), (LESSON, 2):
+        edit(workspace / f"{name}.ipynb", append("mine"))
+        code, out, _ = tinytorch(workspace, "course", "check")
+        assert code == worst and (f"{LESSON}: It cannot be run." in out) == (worst == 2)
 
 
 def test_copies_of_a_cell_do_no_harm(workspace):

@@ -129,7 +129,7 @@ def made_up_class(release):
     group.answer("shares_nothing", "modules", next(answer.body for answer in bank(L.SOURCE / LESSON / f"{LESSON}.ipynb")
                                                    if answer.name == "shared weight twice"), lost={"modules-shared"})
 
-    group.answer("raises", "rms_norm", {0: "raise ValueError('no idea')"}, lost={"rms_norm"})
+    group.answer("raises", "rms_norm", {0: "raise ValueError('no idea' * 100_000)"}, lost={"rms_norm"})
     group.answer("stub_left", "cross_entropy", {0: "raise NotImplementedError('Write this exercise here.')"},
                  lost={"cross_entropy"})
     group.answer("syntax_error", "cross_entropy", {0: "return ("}, lost={"cross_entropy"})
@@ -416,6 +416,7 @@ def test_every_score(course):
     assert code != 0 and said.count("There was an error processing assignment '02_layers'") == 1
     assert "for student 'unreadable'" in said              # the instructor is told of the one that has no grade
     assert "The cell check_softmax is in the notebook more than once" in said
+    assert "The notebook gives numpy.allclose another meaning; checks use the original." in said
 
 
 def test_feedback_and_grades(course):
@@ -439,7 +440,7 @@ def test_feedback_and_grades(course):
 
 def test_what_a_grader_keeps_is_small(course):
     folder, _, _ = course
-    for student in "prints_a_megabyte", "prints_for_ever":
+    for student in "prints_a_megabyte", "prints_for_ever", "raises":
         assert (folder / "modules" / "autograded" / student / LESSON / f"{LESSON}.ipynb").stat().st_size < 400_000
 
 
