@@ -255,23 +255,23 @@ def test_the_cells_of_a_lesson_are_put_in_order():
 
     def spoil_checks(nb):
         """Changed, above everything, below everything, and worth more."""
-        exercise_cell(nb, "check_rms_norm").source = "print('right')"
-        first, last = (nb.cells.pop(nb.cells.index(exercise_cell(nb, name))) for name in ("check_linear", "check_softmax"))
+        cell_named(nb, "check_rms_norm").source = "print('right')"
+        first, last = (nb.cells.pop(nb.cells.index(cell_named(nb, name))) for name in ("check_linear", "check_softmax"))
         nb.cells = [first, *nb.cells, last]
-        exercise_cell(nb, "check_swiglu").metadata["nbgrader"]["points"] = 100
+        cell_named(nb, "check_swiglu").metadata["nbgrader"]["points"] = 100
     found, nb = after(spoil_checks)
     assert found == {"check_rms_norm": CHANGED, "check_linear": MOVED, "check_softmax": MOVED}
     assert graded_ids(nb) == ids and code(nb) == code(original)
 
     def copy_answers(nb):
         """The first one counts that stands where the lesson has it, also where a later exercise was begun above an earlier one."""
-        first, second = exercise_cell(nb, "softmax"), exercise_cell(nb, "cross_entropy")
+        first, second = cell_named(nb, "softmax"), cell_named(nb, "cross_entropy")
         at = nb.cells.index(first)
         nb.cells[at:at + 1] = [copied(second), first, copied(first)]
         nb.cells[at].source, first.source, nb.cells[at + 2].source, second.source = "draft = 1", "first = 1", "again = 1", "second = 1"
     found, nb = after(copy_answers)
     assert found == {"softmax": COPIED, "cross_entropy": COPIED} and graded_ids(nb) == ids
-    assert [exercise_cell(nb, name).source for name in ("softmax", "cross_entropy")] == ["first = 1", "second = 1"]
+    assert [cell_named(nb, name).source for name in ("softmax", "cross_entropy")] == ["first = 1", "second = 1"]
     assert {"draft = 1", "again = 1"} <= set(code(nb)) and len(code(nb)) == len(code(original)) + 2
 
     for marks in ["?"], {"grade_id": ["softmax"], "grade": True}, {"grade_id": "softmax of another lesson"}, {}, None:
