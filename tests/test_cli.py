@@ -133,6 +133,12 @@ def test_panels_show_the_text_as_it_is(text):
     assert text in console.file.getvalue()
 
 
+def test_an_error_does_not_show_a_terminal_what_it_would_obey(capsys, tmp_path):
+    path = write_tiny(tmp_path / "model.gguf", **{"llama__odd\x1b[2J\x07": 1})      # the sentence names the setting
+    assert main(["generate", "hi", "--model", str(path)]) == 2
+    assert "llama.odd\ufffd[2J\ufffd is '1'" in capsys.readouterr().err
+
+
 def test_a_terminal_is_not_shown_what_it_would_obey(capsys, path, monkeypatch):
     """A file or a pipe gets what the model has written."""
     text = expected_text(path, PROMPT, 20)

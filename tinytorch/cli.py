@@ -443,5 +443,5 @@ def main(arguments=None):
         message = str(error)
     except MemoryError as error:
         message = f"The memory does not suffice. {error}"
-    print(f"tinytorch: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tinytorch: {printable(' '.join(message.split()))}", file=sys.stderr)         # it may quote a stranger's file
     return 2

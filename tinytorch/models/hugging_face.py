@@ -241,6 +241,7 @@ def write_text(path, text):
 def save_folder(folder, model, tokenizer=None):
     """Write a model into a folder from which `transformers`, and `from_pretrained`, can read it, in float32.
 
+    Version 5 of transformers refuses a model whose embed_dim is no multiple of num_heads; `from_pretrained` reads it.
     tokenizer: a ByteTokenizer is written too. For any other, copy the files tokenizer*.json from where the model came.
     FileExistsError where the folder has a config.json already; TypeError for any other tokenizer.
     """
