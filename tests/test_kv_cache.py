@@ -519,6 +519,22 @@ def test_a_layer_trims_no_more_than_it_has_seen():
     assert layer.size == 2 and layer.positions.tolist() == [[0, 1]] * B
 
 
+@pytest.mark.parametrize("refusing", range(LAYERS))
+def test_a_trim_that_one_layer_refuses_changes_no_layer(refusing):
+    class Refuses(ExactCache):
+        def check_trim(self, n):
+            if n > 2:
+                raise ValueError("what that needs is dropped")
+            return super().check_trim(n)
+    kinds = iter([Refuses if layer == refusing else ExactCache for layer in range(LAYERS)])
+    cache = make(layer_cache=lambda *sizes, **options: next(kinds)(*sizes, **options))
+    feed(cache, 4)
+    with pytest.raises(ValueError, match="is dropped"):
+        cache.trim(3)
+    assert cache.seq_pos == 4 and [layer.size for layer in cache.layers] == [4] * LAYERS
+    assert cache.trim(2) == 2 and [layer.size for layer in cache.layers] == [2] * LAYERS
+
+
 def test_trim_of_padding():
     cache = make()
     feed(cache, 2)

@@ -19,7 +19,7 @@ from tinytorch.core.tensor import no_grad
 from tinytorch.generation.generate import generate
 from tinytorch.generation.kv_cache import KVCache
 from tinytorch.models import pretrained
-from tinytorch.models.pretrained import GGUFFile, bpe_merge, find_checkpoint, from_pretrained, merge_long
+from tinytorch.models.pretrained import BPETokenizer, GGUFFile, bpe_merge, find_checkpoint, from_pretrained, merge_long
 from tinytorch.models.transformer import Transformer
 
 gguf = pytest.importorskip("gguf", reason="the extra pretrained is not installed")
@@ -106,6 +106,10 @@ def test_settings_that_a_file_may_leave_out(tmp_path):
     assert tokenizer.eos_id is None and tokenizer.bos_id is None
     with pytest.raises(ValueError, match="no chat template"):
         tokenizer.chat(QUESTION)
+    assert [tokenizer.vocabulary[i] for i in tokenizer.encode("hell 12")] == ["hell", "Ġ", "12"]     # no token is special
+    changes = {"llama__attention__key_length": None, "tokenizer__ggml__pre": "gpt-2"}
+    model, tokenizer = from_pretrained(tiny.write_tiny(path, config, **changes))
+    assert model.config.head_dim == config.head_dim and tokenizer.vocabulary[tokenizer.encode("12")[0]] == "12"
 
 
 def test_header_is_what_the_gguf_package_reads(tiny_path):
@@ -117,8 +121,10 @@ def test_header_is_what_the_gguf_package_reads(tiny_path):
         t.name: (tuple(t.shape.tolist()[::-1]), t.tensor_type.name, t.data_offset, t.n_bytes) for t in reader.tensors}
 
 
-def test_progress_counts_the_bytes(tiny_path, monkeypatch):
-    monkeypatch.setattr(pretrained, "PIECE", 1000)
+@pytest.mark.parametrize("piece", [1000, 10])
+def test_progress_counts_the_bytes(piece, tiny_path, monkeypatch):
+    """A piece is one row at least."""
+    monkeypatch.setattr(pretrained, "PIECE", piece)
     calls = []
     model, _ = from_pretrained(tiny_path, lambda done, total: calls.append((done, total)))
     done = [call[0] for call in calls]
@@ -191,6 +197,15 @@ def test_a_stream_waits_for_the_whole_letter(tokenizer):
 def test_ids_that_are_no_tokens_are_refused(tokenizer, wrong):
     with pytest.raises(ValueError, match="Token ids lie in 0"):
         tokenizer.decode([5, wrong])
+
+
+def test_tokens_that_stand_for_themselves():
+    """Special ones, and those that are not written in byte letters. A text may need a token that there is not."""
+    tokenizer = BPETokenizer(["<é>", "日x", "é", "a"], [], {"<é>"}, lambda text: text.split())
+    assert tokenizer.decode([0]) == "<é>" and tokenizer.decode([1]) == "日x" and tokenizer.encode("a<é>a") == [3, 0, 3]
+    assert tokenizer.token_bytes[2] == b"\xe9"
+    with pytest.raises(ValueError, match="no token for a part of the text, 'b'"):
+        tokenizer.encode("ab")
 
 
 def test_half_characters_are_refused(tokenizer):
@@ -370,6 +385,7 @@ def refused(path, error=ValueError):
     (dict(tokenizer__ggml__tokens=[1, 2]), "vocabulary .* missing"),
     (dict(tokenizer__ggml__merges=None), "merges .* missing"),
     (dict(tokenizer__ggml__merges=["he"]), "a merge is not two pieces"),
+    (dict(tokenizer__ggml__merges=[" e"]), "a merge is not two pieces"),
     (dict(tokenizer__ggml__token_type=[1, 2]), "one number for each token"),
     (dict(tokenizer__ggml__eos_token_id=268), "eos_token_id must be a token id"),
     (dict(tokenizer__ggml__bos_token_id="x"), "bos_token_id must be a token id"),
@@ -392,8 +408,11 @@ def test_settings_that_change_nothing(tmp_path, monkeypatch):
         llama__attention__layer_norm_epsilon=1e-5, llama__logit_scale=1.0, llama__embedding_scale=1.0,
         llama__residual_scale=1.0, llama__tensor_data_layout="Meta AI original pth", general__brand_new=1,
         brand__new=[1, 2])
-    model, _ = from_pretrained(path)
-    assert np.array_equal(logits(model, PROMPT), logits(plain, PROMPT))
+    other = tiny.write_tiny(
+        tmp_path / "other.gguf", config, llama__rope__scaling__factor=0.0, llama__rope__scale_linear=1.0, llama__logit_scale=0.0,
+        llama__embedding_scale=0.0, llama__residual_scale=0.0, llama__attn_logit_softcapping=0.0, llama__final_logit_softcapping=0.0)
+    for file in path, other:
+        assert np.array_equal(logits(from_pretrained(file)[0], PROMPT), logits(plain, PROMPT))
     path = tiny.write_tiny(tmp_path / "new.gguf", config, llama__brand_new=1)
     refused(path)
     monkeypatch.setattr(pretrained, "HARMLESS", pretrained.HARMLESS | {"llama.brand_new"})
@@ -457,12 +476,13 @@ def test_weights_that_are_no_floats_are_refused(tmp_path):
     assert "type I32 cannot be unpacked" in refused(with_tensors(tmp_path / "m.gguf", integers))
 
 
-@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-def test_weights_that_are_not_numbers_are_refused(kind, tmp_path):
+@pytest.mark.parametrize("kind, weight", [("F32", (0xFF, 0xFF, 0xFF, 0x7F)), ("Q8_0", (0xFF, 0xFF, 0xFF, 0x7F)), ("Q8_0", (0, 0x7C, 0, 0))])
+def test_weights_that_are_not_numbers_are_refused(kind, weight, tmp_path):
+    """The last one is 0 times infinity."""
     config = tiny.tiny_config()
     tensors = tiny.tiny_tensors(config, kind)
     packed = tensors["blk.1.attn_k.weight"][0]
-    packed.reshape(-1).view(np.uint8)[:4] = 0xFF, 0xFF, 0xFF, 0x7F
+    packed.reshape(-1).view(np.uint8)[:4] = weight
     path = tiny.write_gguf(tmp_path / "m.gguf", tiny.tiny_metadata(config), tensors)
     assert "blk.1.attn_k.weight holds weights that are not numbers" in refused(path)
 
@@ -547,6 +567,34 @@ def small(tmp_path_factory):
     config = tiny.tiny_config(num_layers=1, num_heads=2, num_kv_heads=1, embed_dim=32, intermediate_dim=32, max_seq_len=8)
     path = tiny.write_tiny(tmp_path_factory.mktemp("small") / "m.gguf", config, "Q8_0")
     return path, path.read_bytes(), min(info.offset for info in GGUFFile(path).tensors.values())
+
+
+def test_version_2_is_read(small, tmp_path):
+    _, data, _ = small
+    assert outcome(tmp_path / "m.gguf", data[:4] + struct.pack("<I", 2) + data[8:]) is None
+
+
+def behind(text, skip, number):
+    """A change of a file: the number in four bytes that stands `skip` bytes behind a text."""
+    def change(data):
+        at = data.index(text) + len(text) + skip
+        return data[:at] + struct.pack("<I", number) + data[at + 4:]
+    return change
+
+
+@pytest.mark.parametrize("change, says", [
+    (behind(b"general.architecture", 0, 99), "a value of the unknown type 99"),
+    (behind(b"tokenizer.ggml.merges", 4, 9), "a value of the unknown type 9"),
+    (lambda data: data.replace(b"general.architecture", b"general.architectur\xff"), "is not UTF-8"),
+    (lambda data: data.replace(b"blk.0.attn_k.weight", b"blk.0.attn_q.weight"), "has two tensors named blk.0.attn_q.weight"),
+    *((behind(b"blk.0.attn_q.weight", 0, rank), f"tensor blk.0.attn_q.weight has {rank} dimensions") for rank in (0, 5)),
+    (behind(b"blk.0.attn_q.weight", 4, 33), "a Q8_0 tensor cannot have the shape (32, 33) of blk.0.attn_q.weight"),
+    (behind(b"blk.0.attn_q.weight", 12, 0), "a Q8_0 tensor cannot have the shape (0, 32) of blk.0.attn_q.weight"),
+    (behind(b"blk.0.attn_q.weight", 20, 99), "tensor blk.0.attn_q.weight has the unknown type 99"),
+])
+def test_what_is_damaged_is_named(change, says, small, tmp_path):
+    _, data, _ = small
+    assert says in outcome(tmp_path / "m.gguf", change(data))
 
 
 def test_a_file_cut_off_anywhere_is_refused(small, tmp_path):
