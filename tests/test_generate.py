@@ -202,6 +202,7 @@ def test_penalty():
     for history in ([], ()):
         np.testing.assert_array_equal(penalise(logits, history, 4.0), logits)
     assert Sampler(repetition_penalty=4.0)(logits, [0], None) == 3 and Sampler()(logits, [0], None) == 0
+    np.testing.assert_array_equal(Sampler(1.0, repetition_penalty=4.0).probabilities(logits, [0, 1, 0, 0, 2, 4]), token_probabilities(out))
 
 
 def test_sampler_calls():

@@ -209,6 +209,14 @@ def test_pieces_change_nothing():
         np.testing.assert_allclose(new.data, factor * old.data, rtol=1e-6)
 
 
+def test_weight_decay_is_for_the_matrices_of_the_layers():
+    model = Transformer(TransformerConfig(**{**SIZES, "tie_embeddings": False}), seed=1)
+    decayed = {name: parameter.size for name, parameter in model.named_parameters() if is_decayed(name, parameter)}
+    assert set(decayed) == {"head.weight", *(f"blocks.{n}.{part}.weight" for n in range(2)
+                                             for part in ("attention.qkv", "attention.out", "mlp.gate_up", "mlp.down"))}
+    assert AdamW(model).num_decayed == sum(decayed.values())
+
+
 def test_every_option_of_the_optimiser_counts():
     options = {"beta1": 0.7, "beta2": 0.8, "eps": 0.01}
     optimiser = AdamW(Transformer(CONFIG, seed=1), weight_decay=0.3, **options)
