@@ -316,11 +316,20 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     found, nb = after(change_given)
     assert found == {"that begins with 'def silu(x):'": EDITED, "that begins with 'def embedding(weight, ids):'": DELETED,
                      "that begins with 'class Module:'": EDITED}
-    texts = [cell.source for cell in nb.cells if cell.cell_type == "code"]
-    wanted = [cell.source for cell in original.cells if cell.cell_type == "code"]
-    edited = next(text for text in texts if text.endswith("import json"))
-    assert texts[texts.index(edited) + 1] + "\nimport json" == edited
-    assert sorted(texts) == sorted([edited, *wanted])
+    edited = next(text for text in code(nb) if text.endswith("import json"))
+    wanted = sorted(code(original), key=lambda text: "import math" not in text)             # that one may stay where it is
+    wanted.insert(wanted.index(edited.removesuffix("\nimport json")), edited)
+    assert code(nb) == wanted
+
+    lesson = copy.deepcopy(original)
+    measuring = next(cell for cell in lesson.cells if "def silu" in cell.source)
+    measuring.metadata["tags"] = ["measure"]
+    lesson.cells.append(nbformat.v4.new_code_cell("below = 'the last check'"))
+    nb = copy.deepcopy(lesson)
+    nb.cells = [cell for cell in nb.cells if cell.source not in (measuring.source, "below = 'the last check'")]
+    assert restore(nb, lesson) == {}                                                        # nobody needs these two
+    next(cell for cell in nb.cells if "def embedding" in cell.source).metadata["tags"] = ["measure"]
+    assert restore(nb, lesson) == {"that begins with 'def embedding(weight, ids):'": EDITED}        # it would not be run
 
 
 def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
