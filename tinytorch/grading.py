@@ -254,7 +254,7 @@ def restore(nb, original):
             at, what = (max(place, edited[0] + 1), EDITED) if edited else (place, DELETED)
         fresh["id"] = old.get("id", fresh["id"])
         nb.cells.insert(at, fresh)
-        ours[id(fresh)] = name or title(cell), what
+        ours[id(fresh)] = title(cell), what
         place = max(place, at + 1) if plain else at + 1
     return note(nb, ours, [marks(cell)["grade_id"] for cell in original.cells if marks(cell)])
 
