@@ -305,6 +305,12 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     found, nb = after(lambda nb: nb.cells.clear())
     assert set(found.values()) == {DELETED} and set(fixed) <= set(found) and graded_ids(nb) == fixed
 
+    last = max(index for index, cell in enumerate(original.cells) if L.is_check(cell))
+    for index, cell in enumerate(original.cells[:last + 1]):
+        if cell.cell_type == "code" and not L.is_exercise(cell) and not L.is_measuring(cell):
+            found, nb = after(lambda nb: nb.cells.pop(index))
+            assert list(found.values()) == [DELETED] and code(nb) == code(original), cell.source
+
     def change_given(nb):
         """Changed, deleted, of another type, and above what stood before it."""
         module, embedding, silu, import_math = (
