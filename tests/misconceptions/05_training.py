@@ -105,6 +105,11 @@ begin = rng.integers(last + 1, size=batch_size)
 windows = ids[begin[:, None] + np.arange(length + 1)]
 return windows[:, :-1], windows[:, 1:]
 '''),
+    Wrong("next_batch", "starts too near to the end are kept", says="over the end", body='''
+begin = rng.choice(places if starts is None else starts, batch_size)
+windows = ids[begin[:, None] + np.arange(length + 1)]
+return windows[:, :-1], windows[:, 1:]
+'''),
     Wrong("next_batch", "random numbers from elsewhere", says="draw only from rng", body='''
 begin = np.random.default_rng().choice(places, batch_size)
 windows = ids[begin[:, None] + np.arange(length + 1)]
@@ -351,11 +356,17 @@ for grad in grads:
     grad *= max_norm / max(norm, 1e-12)
 return norm
 '''),
-    Wrong("clip_gradients", "new arrays", says="Write into the arrays", body='''
+    Wrong("clip_gradients", "new arrays", says="Write into them", body='''
 norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 if norm > max_norm:
     for grad in grads:
         grad = grad * (max_norm / norm)
+return norm
+'''),
+    Wrong("clip_gradients", "new arrays in the list", says="is not seen outside", body='''
+norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
+if norm > max_norm:
+    grads[:] = [grad * (max_norm / norm) for grad in grads]
 return norm
 '''),
     Wrong("clip_gradients", "the norm after clipping", says="return the one before", body='''
