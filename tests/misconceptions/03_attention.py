@@ -115,7 +115,7 @@ if window is not None:
     seen &= (query_positions[:, :, None] - places < window) | (places < sinks)
 return seen
 '''),
-    Wrong("visible", "heads of keys meet rows of queries", says="Two rows of two heads each", body='''
+    Wrong("visible", "heads of keys meet rows of queries", says="an axis for the heads, too", body='''
 q, p = query_positions[:, :, None], key_positions[..., None, :]
 seen = (p >= 0) & (p <= q)
 if window is not None:
