@@ -308,13 +308,14 @@ def test_chart_puts_values_where_they_belong():
     (["demo", "--prompt", ""], "prompt is empty"),
     (["demo", "--max-new-tokens", "0"], "--max-new-tokens is 0"),
     (["sing"], "sing"),
-    (["sing"], "See: tinytorch --help"),
+    (["sing"], "'sing'. See: tinytorch --help"),
+    (["generat"], "'generate'? See: tinytorch --help"),
     (["generate", "-x"], "See: tinytorch generate --help"),
     (["generate"], "See: tinytorch generate --help"),
 ])
 def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says):
     """The model named here does not exist; an error that came after loading would say so instead."""
-    model = ["--model", "no-such-model.gguf"] if arguments[0] != "sing" else []
+    model = ["--model", "no-such-model.gguf"] if arguments[0] not in ("sing", "generat") else []
     code, out, err = run(capsys, *arguments, *model)
     assert (code, out) == (2, "")
     assert err.startswith("tinytorch: ") and err.count("\n") == 1

@@ -29,7 +29,7 @@ from tinytorch import course
 from tinytorch.cli import main
 from tinytorch.course import (
     MARK, STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, find_lesson, import_fault,
-    import_table, is_open, is_solved, lessons, minutes, need, write_package,
+    import_table, is_open, is_solved, lessons, minutes, need, wrapped, write_package,
 )
 from tinytorch.grading import EDITED, handed_out, passed_on, restore
 
@@ -352,6 +352,18 @@ def test_status_fits_the_terminal(workspace, monkeypatch, width):
     table = out.splitlines()[:-1]
     assert out.isascii() and max(map(len, table)) <= width and "04_transformer" in out
     assert (f"passed, not in your package  {CHECKS} of {CHECKS}" in out) == (width == 80)
+
+
+@pytest.mark.parametrize("columns, lines", [
+    (40, ["failed       heads  The gradient of x", " " * 13 + "must not be written into."]),
+    (200, ["failed       heads  The gradient of x must not be written into."]),
+])
+def test_a_long_message_is_broken_between_words_on_a_terminal_only(monkeypatch, columns, lines):
+    text = "failed       heads  The gradient of x must not be written into."
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert wrapped(text, 20) == text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert wrapped(text, 20) == "\n".join(lines)
 
 
 def test_what_cannot_be_remembered_leaves_the_memory_as_it_was(workspace):

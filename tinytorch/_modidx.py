@@ -221,6 +221,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'tinytorch.course.start': ('91_course/course.html#start', 'tinytorch/course.py'),
                                   'tinytorch.course.status': ('91_course/course.html#status', 'tinytorch/course.py'),
                                   'tinytorch.course.use_package': ('91_course/course.html#use_package', 'tinytorch/course.py'),
+                                  'tinytorch.course.wrapped': ('91_course/course.html#wrapped', 'tinytorch/course.py'),
                                   'tinytorch.course.write_package': ('91_course/course.html#write_package', 'tinytorch/course.py')},
             'tinytorch.generation.generate': { 'tinytorch.generation.generate.Difference': ( '07_generation/generation.html#difference',
                                                                                              'tinytorch/generation/generate.py'),

@@ -71,7 +71,7 @@ def encode(tokenizer, prompt, chat):
         try:
             prompt = tokenizer.chat([{"role": "user", "content": prompt}])
         except ValueError as error:
-            raise Refused(f"--chat does not work with this model. {error}")
+            raise Refused(f"Leave --chat out: it does not work with this model. {error}")
     return tokenizer.encode(prompt)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2b260775
@@ -433,7 +433,8 @@ def main(arguments=None):
         if message.startswith("Usage:"):                            # the help, because no command was given
             print(message, file=sys.stderr)
             return 2
-        message = f"{message.rstrip('.')}. See: {error.ctx.command_path} --help"
+        message += "" if message.endswith((".", "?")) else "."
+        message = f"{message} See: {error.ctx.command_path} --help"
     except OSError as error:
         message = str(error)
         if error.errno is not None:                                 # the system's words, not a sentence of the library

@@ -8,8 +8,8 @@ __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SE
            'lessons', 'find_lesson', 'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable',
            'import_table', 'copy_weights', 'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need',
            'export_fault', 'Workspace', 'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons',
-           'faults_of_package', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status', 'use_package',
-           'own_command']
+           'faults_of_package', 'wrapped', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status',
+           'use_package', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -24,6 +24,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -538,6 +539,14 @@ def faults_of_package(workspace, lesson, notebook, why, table, seconds, progress
                 "begin with #| export."]
     return []
 
+# %% ../modules/source/91_course/91_course.ipynb #15fba324
+def wrapped(text, indent):
+    """On a terminal the text in lines that end between words, from the second on moved to the right; elsewhere as it is."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent=" " * min(indent, width // 3), break_on_hyphens=False)
+
 # %% ../modules/source/91_course/91_course.ipynb #5069ce6f
 def check_lesson(workspace, lesson, seconds):
     """Run the checks of one lesson and print a line for each; returns whether it is done."""
@@ -568,13 +577,13 @@ def check_lesson(workspace, lesson, seconds):
         if passed == len(results):
             faults = faults_of_package(workspace, lesson, notebook, broken.get(lesson), table, seconds, progress(1))
     for text in notices + sentences:
-        print(f"Notice: {grading.sentence(text)}")
+        print(wrapped(f"Notice: {grading.sentence(text)}", 8))
     width = max(len(result.check) for result in results)
     for result in results:
-        print(f"{result.state:<12} {result.check:<{width}}  {result.message}".rstrip())
+        print(wrapped(f"{result.state:<12} {result.check:<{width}}  {result.message}".rstrip(), 15 + width))
     print(f"{lesson}: {passed} of {len(results)} checks passed{' in the notebook, but not in your package' if faults else ''}")
     for fault in faults:
-        print(f"    {fault}")
+        print(wrapped(f"    {fault}", 4))
     failed = [result.check for result in results if result.state == "failed"]
     if failed[1:]:
         print(f"Begin with {failed[0]}: what fails behind it may come from there.")
