@@ -2,6 +2,7 @@
 import os
 import sys
 import sysconfig
+import warnings
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -12,6 +13,9 @@ sys.path.insert(0, str(ROOT))  # this repository's package, installed or not
 from tinytorch.grading import ONE_THREAD, configure  # noqa: E402
 
 os.environ.update({**ONE_THREAD, **os.environ})  # for the kernel of `nbgrader validate`
+
+# nbgrader puts a submission together before it adds it to the gradebook, and SQLAlchemy warns about that.
+warnings.filterwarnings("ignore", "Object of type <Submitted")
 
 c = get_config()  # noqa: F821 - nbgrader provides it
 
