@@ -356,7 +356,7 @@ for grad in grads:
     grad *= max_norm / max(norm, 1e-12)
 return norm
 '''),
-    Wrong("clip_gradients", "new arrays", says="Write into them", body='''
+    Wrong("clip_gradients", "new arrays", says="Write into the arrays", body='''
 norm = math.sqrt(sum(float((grad ** 2).sum()) for grad in grads))
 if norm > max_norm:
     for grad in grads:
@@ -425,12 +425,6 @@ norm = math.sqrt(sum(float(part @ part) for part in flat))
 if norm > max_norm:
     for part in flat:
         part *= max_norm / norm
-return norm
-'''),
-    Wrong("clip_gradients", "new arrays in the list", says="Write into the arrays", body='''
-norm = math.sqrt(sum(float(np.vdot(grad, grad)) for grad in grads))
-if norm > max_norm:
-    grads[:] = [grad * (max_norm / norm) for grad in grads]
 return norm
 '''),
     Right("clip_gradients", "with NumPy's infinity for a norm of zero", body='''
