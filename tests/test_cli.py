@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -237,8 +238,10 @@ def test_chat_uses_the_template(capsys, path):
 
 
 def test_demo_prints_figures_for_scripts(capsys, path):
+    began = time.perf_counter()
     code, out, err = run(capsys, "demo", "--json", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)
-    figures = json.loads(out)
+    elapsed, figures = time.perf_counter() - began, json.loads(out)
+    assert figures["uncached"]["seconds"] + figures["cached"]["seconds"] < elapsed
     model, tokenizer = from_pretrained(path)
     prompt_tokens = len(tokenizer.encode(PROMPT))
     assert (code, err) == (0, "")
