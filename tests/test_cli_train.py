@@ -243,3 +243,14 @@ def test_texts_are_read_as_they_are(tmp_path):
 
 def test_diverged_is_an_error_with_a_sentence():
     assert issubclass(Diverged, ArithmeticError)
+
+
+def test_a_finished_model_is_overwritten_only_where_it_is_named(capsys, here):
+    again = ["train", "cats.txt", *SMALL, "--steps", 2]
+    assert run(capsys, *again)[0] == 0
+    first = (here / "cats.safetensors").read_bytes()
+    code, out, err = run(capsys, *again, "--seed", 1)
+    assert code == 2 and out == "" and "cats.safetensors is there already" in err and "--out cats.safetensors" in err
+    assert (here / "cats.safetensors").read_bytes() == first and names(here) == ["cats.safetensors", "cats.txt"]
+    assert run(capsys, *again, "--seed", 1, "--out", "cats.safetensors")[0] == 0
+    assert (here / "cats.safetensors").read_bytes() != first

@@ -299,12 +299,15 @@ class Interrupts:
 
 def written_files(text, out, resume):
     """The paths of the model and of its checkpoint. Refused where they would overwrite something, or lack what they go on with."""
-    if out is None:
+    named = out is not None
+    if not named:
         out = Path(text.stem + ".safetensors")
     elif out.suffix != ".safetensors" or out.is_dir():
         raise Refused(f"--out is '{out}', but it must be the name of a file that ends in .safetensors.")
     if out.exists() and text.exists() and out.samefile(text):
         raise Refused(f"{out} is the text itself, and the model would overwrite it. Give the model another name with --out.")
+    if out.exists() and not named and not resume:
+        raise Refused(f"{out} is there already, and the model would overwrite it. Say so with --out {quoted(out)}, or give another name.")
     checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
     if resume and not checkpoint.exists():
         raise Refused(f"There is no {checkpoint} to resume from.")
