@@ -295,6 +295,15 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     assert [cell_named(nb, name).source for name in ("softmax", "cross_entropy")] == ["first = 1", "second = 1"]
     assert {"draft = 1", cell_named(original, "softmax").source} <= set(code(nb)) and len(code(nb)) == len(code(original)) + 2
 
+    def draft_on_top(nb):
+        """A copy above everything is not in its place, and nothing below it has moved."""
+        answer = cell_named(nb, "softmax")
+        nb.cells.insert(0, copied(answer))
+        nb.cells[0].source, answer.source = "draft = 1", "answer = 1"
+    found, nb = after(draft_on_top)
+    assert found == {"softmax": COPIED} and graded_ids(nb) == ids and cell_named(nb, "softmax").source == "answer = 1"
+    assert "draft = 1" in code(nb) and len(code(nb)) == len(code(original)) + 1
+
     for marks in ["?"], {"grade_id": ["softmax"], "grade": True}, {"grade_id": "softmax of another lesson"}, {}, None:
         def mark_all(nb):
             for cell in nb.cells:

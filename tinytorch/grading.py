@@ -235,8 +235,10 @@ def restore(nb, original):
         copies = found(lambda other: other.cell_type == "code" and other.source == cell.source and not is_measuring(other) if plain
                        else marks(other).get("grade_id") == name)
         following = [marks(other)["grade_id"] for other in original.cells[number + 1:] if is_exercise(other)][:1]
-        end = next((index for index in found(lambda other: marks(other).get("grade_id") in following) if index >= place), len(nb.cells))
-        there = [index for index in copies if (plain or place <= index) and index < end]
+        behind = [index for index in copies if plain or place <= index]
+        ends = [index for index in found(lambda other: marks(other).get("grade_id") in following) if place <= index]
+        end = min([index for index in ends if behind and behind[0] < index] or ends, default=len(nb.cells))
+        there = [index for index in behind if index < end]
         edited = [index for index in found(lambda other: plain and other.get("id") == cell.get("id")) if index < end]
         fresh, old, what = copy.deepcopy(cell), nbformat.v4.new_code_cell(), None
         if copies:
