@@ -256,7 +256,7 @@ def id_list(ids, what, advice="Encode text with the tokenizer first."):
     """`ids` as a list of Python ints, or a TypeError that says what `what` must be."""
     try:
         items = [None] if isinstance(ids, (str, bytes)) else ids
-        return [operator.index(None if isinstance(i, bool) else i) for i in items]       # refuses None, floats, strings
+        return [operator.index(None if isinstance(i, (bool, np.bool_)) else i) for i in items]   # refuses None, floats, strings
     except TypeError:
         raise TypeError(f"{what} must be a list of token ids, which are whole numbers, but it is {ids!r:.80}. "
                         f"{advice}") from None
