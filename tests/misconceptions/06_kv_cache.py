@@ -237,6 +237,9 @@ ANSWERS = [
         self.size, self.padded = 0, False'''}),
     Wrong("exact_undo", "positions stay where they are", says="Positions belong to a row", body={2: '''
         self._slots.reorder(rows, self.size)'''}),
+    Wrong("exact_undo", "the rows of a copy are moved", says="only a copy", body={2: '''
+        self._slots.reorder(rows, self.size)
+        self.positions[...] = self.positions[rows]'''}),
     Wrong("exact_undo", "positions of unfilled slots are lost", says="a column for every slot", body={2: '''
         self._slots.reorder(rows, self.size)
         self._positions = self.positions[rows]'''}),
@@ -297,6 +300,10 @@ ANSWERS = [
         return layer.update(key, value, positions)'''}),
     Wrong("kv_update", "room is counted after the staged tokens", says="Do not count the staged tokens", body={1: '''
         layer.check(key, value, positions)
+        layer.trim(layer.size - self.seq_pos)
+        return layer.update(key, value, positions)'''}),
+    Wrong("kv_update", "room is counted as if only the staged tokens were held", says="Do not count the staged tokens", body={1: '''
+        layer.check(key, value, positions, size=layer.size - self.seq_pos)
         layer.trim(layer.size - self.seq_pos)
         return layer.update(key, value, positions)'''}),
     Wrong("kv_update", "positions are taken before the staged tokens are gone", says="must get the positions 2 and 3", body={1: '''
@@ -435,6 +442,10 @@ ANSWERS = [
     Wrong("kv_advance", "what is missing ends in silence", says="must raise ValueError", body={1: '''
         if all(after <= layer.size for layer in self.layers):
             self.seq_pos = after'''}),
+    Wrong("kv_advance", "the error is returned, not raised", says="must raise ValueError", body={1: '''
+        if any(after > layer.size for layer in self.layers):
+            return ValueError("not staged")
+        self.seq_pos = after'''}),
     Wrong("kv_advance", "seq_pos moves before the layers are looked at", says="must not change seq_pos", body={1: '''
         self.seq_pos = after
         for layer in self.layers:
