@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tinytorch.core.tensor import Tensor, no_grad
+from tinytorch.generation.generate import first_difference, generate
 from tinytorch.generation.kv_cache import (LONG, CacheFullError, ExactCache, KVCache, LayerCache, Slots, cache_bytes,
                                            enable_kv_cache)
 from tinytorch.models.transformer import Transformer, TransformerConfig, generate_naive
@@ -1032,6 +1033,119 @@ def test_a_policy_that_lacks_a_method_cannot_be_made():
         reorder = LayerCache.reorder
     with pytest.raises(TypeError, match="reorder"):
         Half(1, 4, 1, 2)
+
+
+class FromTheContract(LayerCache):
+    """A window of 4 tokens that holds up to 8: the methods and facts that the contract lists, and nothing else of this class.
+
+    `size`, `padded` and `window` cannot be set, and the base class is begun last.
+    """
+    size = property(lambda self: self._dropped + self.length)
+    length = property(lambda self: self._positions.shape[1])
+    padded = property(lambda self: bool((self._positions < 0).any()))
+    window = property(lambda self: 4)
+    positions = property(lambda self: self._positions.copy())
+    nbytes = property(lambda self: self._keys.nbytes + self._values.nbytes)
+
+    def __init__(self, batch_size, max_seq_len, num_kv_heads, head_dim, dtype=np.float32):
+        self._empty = np.zeros((2, batch_size, num_kv_heads, 0, head_dim), dtype), np.zeros((batch_size, 0), int)
+        self.reset()
+        super().__init__(batch_size, None, num_kv_heads, head_dim, dtype)
+
+    def reset(self):
+        (self._keys, self._values), self._positions = self._empty
+        self._dropped = 0
+
+    def update(self, key, value, positions=None):
+        key, value = (part.data if isinstance(part, Tensor) else part for part in (key, value))
+        if positions is None:
+            start = self._positions.max(axis=1, initial=-1) + 1
+            positions = start[:, None] + np.arange(key.shape[2])
+        first = max(0, self.length - 7)
+        self._dropped += first
+        self._keys = np.concatenate([self._keys[:, :, first:], key], axis=2)
+        self._values = np.concatenate([self._values[:, :, first:], value], axis=2)
+        self._positions = np.concatenate([self._positions[:, first:], positions], axis=1)
+        return Tensor(self._keys), Tensor(self._values)
+
+    def trim(self, n):
+        n = min(n, self.size)
+        if n == self.size:
+            self.reset()
+        elif n:
+            if self._dropped and self.length - n < 3:
+                raise ValueError("What the window would show then is dropped.")
+            self._keys, self._values = self._keys[:, :, :-n], self._values[:, :, :-n]
+            self._positions = self._positions[:, :-n]
+        return n
+
+    def reorder(self, rows):
+        self._keys, self._values, self._positions = self._keys[rows], self._values[rows], self._positions[rows]
+
+
+def test_a_policy_written_from_the_contract_alone_serves_a_model():
+    model = MODELS["GQA"]
+    cache, twin = (KVCache.for_model(model, 3, layer_cache=policy) for policy in (FromTheContract, windowed))
+    padded = np.where(np.arange(9) < [[0], [2], [5]], -1, np.arange(9) - [[0], [2], [5]])
+    steps = [(PROMPTS[:, :9], padded), (PROMPTS[:, 9:10], None), (PROMPTS[:, 10:13], None), (PROMPTS[:, 13:20], None)]
+    for change in (lambda cache: cache.trim(2), lambda cache: cache.reorder([2, 0, 2]), lambda cache: cache.reset()):
+        for tokens, positions in steps:
+            found, expected = (run(model, tokens, each, positions) for each in (cache, twin))
+            np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+        for each in (cache, twin):
+            change(each)
+        assert cache.seq_pos == twin.seq_pos and cache.next_positions().tolist() == twin.next_positions().tolist()
+    assert cache.seq_pos == cache.trim(1) == 0
+
+    prompts = [PROMPTS[row, :length].tolist() for row, length in enumerate((9, 7, 4))]
+    assert generate(model, prompts, 12, cache=cache) == generate(model, prompts, 12, cache=twin) != generate(model, prompts, 12)
+    alone = KVCache.for_model(model, layer_cache=FromTheContract)
+    assert first_difference(model, PROMPTS[0, :4], alone) is None
+    assert first_difference(model, PROMPTS[0, :9], alone)[:2] == (0, 4)
+
+
+@pytest.mark.parametrize("missing, step", [
+    ("read", lambda cache, path: cache.get(1)), ("state", lambda cache, path: cache.copy()),
+    ("state", lambda cache, path: cache.save(path)), ("state", lambda cache, path: cache.layers[0].copy()),
+    ("load_state", lambda cache, path: cache.layers[0].load_state({}))])
+def test_what_a_policy_lacks_is_named_by_whoever_needs_it(missing, step, tmp_path):
+    cache = make(layer_cache=FromTheContract)
+    feed(cache, 3)
+    feed(cache, 2, advance=False)
+    with pytest.raises(TypeError, match=f"^FromTheContract has no method {missing}\\."):
+        step(cache, tmp_path / "cache")
+    assert cache.seq_pos == 3 and [layer.size for layer in cache.layers] == [5] * LAYERS and not list(tmp_path.iterdir())
+
+
+def test_a_policy_without_load_state_is_not_saved(tmp_path):
+    """The file could never be loaded."""
+    class Half(LastTokens):
+        load_state = LayerCache.load_state
+    cache = make(layer_cache=partial(Half, window=4))
+    feed(cache, 3)
+    with pytest.raises(TypeError, match="^Half has no method load_state\\."):
+        cache.save(tmp_path / "cache")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trim_that_every_layer_refuses_changes_nothing():
+    """Also where the policy says so in `trim` only."""
+    cache = make(layer_cache=FromTheContract)
+    for seed in range(5):
+        feed(cache, 4, seed)
+    feed(cache, 1, advance=False)
+    with pytest.raises(ValueError, match="is dropped"):
+        cache.trim(7)
+    assert cache.seq_pos == 20 and [layer.size for layer in cache.layers] == [21] * LAYERS
+    assert cache.trim(2) == 2 and [layer.size for layer in cache.layers] == [18] * LAYERS
+
+
+def test_a_policy_that_does_not_begin_its_base_class_is_refused():
+    class Forgetful(FromTheContract):
+        def __init__(self, *sizes, dtype):
+            self.batch_size, self.max_seq_len = sizes[:2]
+    with pytest.raises(TypeError, match=r"^Forgetful has no num_kv_heads, head_dim, dtype\. .* super\(\).__init__\(batch_size, "):
+        make(layer_cache=Forgetful)
 
 
 def test_an_evicting_policy_keeps_the_clock_and_bounds_its_memory():

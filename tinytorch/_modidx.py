@@ -369,6 +369,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                       'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.get_memory_usage': ( '06_kv_cache/kv_cache.html#get_memory_usage',
                                                                                                    'tinytorch/generation/kv_cache.py'),
+                                               'tinytorch.generation.kv_cache.lacking': ( '06_kv_cache/kv_cache.html#lacking',
+                                                                                          'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.load': ( '06_kv_cache/kv_cache.html#load',
                                                                                        'tinytorch/generation/kv_cache.py'),
                                                'tinytorch.generation.kv_cache.load_state': ( '06_kv_cache/kv_cache.html#load_state',

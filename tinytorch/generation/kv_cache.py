@@ -98,6 +98,12 @@ def checked_array(name, array, dtype):
         raise ValueError(f"The {name} has dtype {array.dtype}, but the cache stores floating-point numbers.")
     return array.astype(dtype)
 
+
+def lacking(layer, name):
+    """The error for a method that a policy may leave out until somebody needs it."""
+    return TypeError(f"{type(layer).__name__} has no method {name}. get() needs read; copy() and save() need state and load_state. "
+                     f"LayerCache.{name} says what it must do.")
+
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #f219a557
 class CacheFullError(ValueError):
     """More tokens were offered than the cache has slots for; nothing was written."""
@@ -107,7 +113,8 @@ class LayerCache(ABC):
     """The keys and values of one layer: the contract that every policy fulfils.
 
     Keys and values have the shape (batch, num_kv_heads, tokens, head_dim). A policy writes the abstract methods; the
-    checks, `next_positions`, `config` and `copy` come with this class.
+    checks, `next_positions`, `config` and `copy` come with this class. Only `KVCache.get` needs `read`, and only `copy` and
+    `save` need `state` and `load_state`.
 
     size: tokens seen since the last reset, padding included. It is the clock, also where a policy drops tokens.
     padded: False while token t of every row has position t and no slot is empty (position -1). Only then can a single query see
@@ -115,7 +122,7 @@ class LayerCache(ABC):
     window, sinks: what a query may see, as `visible` in lesson 03 takes them.
     max_seq_len: how many tokens fit; a policy that never fills sets it to None.
     """
-    window, sinks = None, 0
+    size, padded, window, sinks = 0, False, None, 0     # a policy may make properties of them
 
     def __init__(self, batch_size, max_seq_len, num_kv_heads, head_dim, dtype=np.float32):
         """Check and keep the sizes; ValueError for impossible ones."""
@@ -124,8 +131,6 @@ class LayerCache(ABC):
         self.num_kv_heads = check_count("num_kv_heads", num_kv_heads, 1)
         self.head_dim = check_count("head_dim", head_dim, 1)
         self.dtype = check_dtype(dtype)
-        self.size = 0
-        self.padded = False
 
     @abstractmethod
     def update(self, key, value, positions=None):
@@ -136,9 +141,9 @@ class LayerCache(ABC):
         row goes on from its own largest position. What `check` refuses changes nothing.
         """
 
-    @abstractmethod
     def read(self, except_last=0):
         """Keys and values (Tensors) of what is held, without the last `except_last` tokens."""
+        raise lacking(self, "read")
 
     @property
     @abstractmethod
@@ -234,6 +239,7 @@ class ExactCache(LayerCache):
         super().__init__(batch_size, check_count("max_seq_len", max_seq_len, 1), num_kv_heads, head_dim, dtype)
         self._slots = Slots(self.batch_size, self.max_seq_len, self.num_kv_heads, self.head_dim, self.dtype)
         self._positions = np.zeros((self.batch_size, self.max_seq_len), np.int64)
+        self.size, self.padded = 0, False
 
     def read(self, except_last=0):
         keys, values = self._slots.read(self.size - except_last)
@@ -262,7 +268,7 @@ def next_positions(self, num_tokens=1, except_last=0):
     except_last: leave the last so many tokens held out of account.
     """
     start = np.full(self.batch_size, self.size - except_last)           # one number for each row, right unless self.padded
-    if self.padded:
+    if self.padded or self.length < self.size:                          # of what was dropped, some may have been padding
         held = self.positions[..., :self.length - except_last].reshape(self.batch_size, -1)     # of all heads
         ### BEGIN SOLUTION
         start = held.max(axis=1, initial=-1) + 1
@@ -338,6 +344,10 @@ def shared_limit(layers):
     for layer in layers:
         if not isinstance(layer, LayerCache):
             raise TypeError(f"layer_cache returned a {type(layer).__name__}, but it must return a LayerCache.")
+        sizes = "batch_size", "max_seq_len", "num_kv_heads", "head_dim", "dtype"
+        if missing := [name for name in sizes if not hasattr(layer, name)]:
+            raise TypeError(f"{type(layer).__name__} has no {', '.join(missing)}. Its constructor must call super().__init__"
+                            f"({', '.join(sizes)}).")
     return min((layer.max_seq_len for layer in layers if layer.max_seq_len is not None), default=None)
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #378acd1a
@@ -431,8 +441,12 @@ def trim(self, n):
     for layer in self.layers:                   # first ask all of them, so that none has changed when one refuses
         layer.check_trim(layer.size - self.seq_pos + n)
     self.seq_pos -= n                           # now they are staged: whoever interrupts the loop leaves nothing torn
-    for layer in self.layers:
-        layer.trim(layer.size - self.seq_pos)
+    try:
+        for layer in self.layers:
+            layer.trim(layer.size - self.seq_pos)
+    except ValueError:                          # a policy that has no `check_trim` refuses here
+        self.seq_pos = min(self.seq_pos + n, *(layer.size for layer in self.layers))
+        raise
     return n
 
 
@@ -519,7 +533,13 @@ def enable_kv_cache(batch_size, max_seq_len, num_layers, num_heads, head_dim):
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #5ff2e26d
 def full_config(layer):
-    """The layer's `config()`; TypeError where it does not give exactly the arguments that the constructor takes."""
+    """The layer's `config()`; TypeError where the layer could not be made again from this and its `state()`.
+
+    Then one of the methods is missing, or `config` does not give exactly the arguments that the constructor takes.
+    """
+    for name in ("state", "load_state"):
+        if getattr(type(layer), name) is getattr(LayerCache, name):
+            raise lacking(layer, name)
     config, taken = layer.config(), set()
     for cls in type(layer).__mro__:
         if "__init__" in vars(cls):
@@ -534,15 +554,15 @@ def full_config(layer):
 
 # %% ../../modules/source/06_kv_cache/06_kv_cache.ipynb #fd50c0dd
 @add_to_class(LayerCache)
-@abstractmethod
 def state(self):
     """All that `load_state` needs to go on from here: {name: array}, arrays of the caller's own."""
+    raise lacking(self, "state")
 
 
 @add_to_class(LayerCache)
-@abstractmethod
 def load_state(self, state):
     """Become what the layer was whose `state()` this is."""
+    raise lacking(self, "load_state")
 
 
 @add_to_class(LayerCache)
