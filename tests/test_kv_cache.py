@@ -148,21 +148,29 @@ def test_keys_and_values_of_the_cache_itself_can_be_appended():
 
 # Staged and committed
 
-@pytest.mark.parametrize("change, left", [(lambda cache: cache.trim(2), 3), (lambda cache: cache.reset(), 0)], ids=["trim", "reset"])
-def test_an_interrupted_change_leaves_every_layer_fit_for_more(change, left, monkeypatch):
-    cache = make()
-    first = feed(cache, 5)
+@pytest.mark.parametrize("policy", ["exact", "windowed"])
+@pytest.mark.parametrize("change", ["trim", "reset", "reorder"])
+def test_an_interrupted_change_is_done_or_leaves_an_empty_cache(policy, change, monkeypatch):
+    cache, twin = (make(max_seq_len=20, layer_cache={"exact": ExactCache, "windowed": windowed}[policy]) for _ in range(2))
+    for each in (cache, twin):
+        for seed in range(3):
+            feed(each, 4, seed)
+    arguments = {"trim": [2], "reset": [], "reorder": [[1, 0]]}[change]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         def interrupted(*args):
             raise KeyboardInterrupt
-        for name in ("trim", "reset"):
-            patch.setattr(cache.layers[1], name, interrupted)   # the layer before has changed, the one behind has not
-        change(cache)
-    assert cache.trim(0) == 0 and cache.seq_pos == left
-    second = feed(cache, 2, seed=9)
+        patch.setattr(cache.layers[1], change, interrupted)     # the layer before has changed, the one behind has not
+        getattr(cache, change)(*arguments)
+    if change == "trim":
+        twin.trim(2)
+    else:
+        twin.reset()
+    assert cache.seq_pos == twin.seq_pos
     for layer in range(LAYERS):
-        equal(cache.get(layer), *np.concatenate([np.array(first[layer])[..., :left, :], second[layer]], axis=3))
-        assert cache.layers[layer].size == left + 2
+        equal(cache.get(layer), *(part.data for part in twin.get(layer)))
+    for each in (cache, twin):
+        feed(each, 2, seed=9)
+    assert cache.trim(0) == 0 and snapshot(cache) == snapshot(twin)
 
 
 def test_the_next_forward_overwrites_what_a_failed_one_left():
@@ -987,19 +995,19 @@ class LastTokens(LayerCache):
         return self.read()
 
     def read(self, except_last=0):
-        stop = self.length - except_last
+        stop = max(0, self.length - except_last)
         return Tensor(self._keys[:, :, :stop], dtype=self.dtype), Tensor(self._values[:, :, :stop], dtype=self.dtype)
 
     def check_trim(self, n):
         n = super().check_trim(n)
         left = self.size - n
-        if self.length - n < min(left, self.window - 1):
+        if 0 < left and self.length - n < min(left, self.window - 1):
             raise ValueError(f"{n} tokens cannot be undone: what the window would show then has been dropped.")
         return n
 
     def trim(self, n):
         n = self.check_trim(n)
-        stop = self.length - n
+        stop = max(0, self.length - n)
         self._keys, self._values = self._keys[:, :, :stop], self._values[:, :, :stop]
         self._positions = self._positions[:, :stop]
         self.size -= n

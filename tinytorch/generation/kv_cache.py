@@ -169,7 +169,7 @@ class LayerCache(ABC):
 def trim(self, n):
     """Forget the last n tokens, all of them if there are fewer; return how many. Starts with `check_trim`.
 
-    What the last `update` has appended can always be undone, also where older tokens are dropped.
+    What the last `update` has appended can always be undone, also where older tokens are dropped, and so can everything.
     """
 
 
@@ -269,7 +269,7 @@ def next_positions(self, num_tokens=1, except_last=0):
     """
     start = np.full(self.batch_size, self.size - except_last)           # one number for each row, right unless self.padded
     if self.padded or self.length < self.size:                          # of what was dropped, some may have been padding
-        held = self.positions[..., :self.length - except_last].reshape(self.batch_size, -1)     # of all heads
+        held = self.positions[..., :max(0, self.length - except_last)].reshape(self.batch_size, -1)     # of all heads
         ### BEGIN SOLUTION
         start = held.max(axis=1, initial=-1) + 1
         ### END SOLUTION
@@ -463,11 +463,14 @@ def reorder(self, rows):
     """Row i of the batch becomes what row rows[i] was; what is only staged is dropped.
 
     rows: one row number for each row of the batch; a row may be taken more than once. Otherwise ValueError.
+    Whoever interrupts it finds an empty cache.
     """
     rows = self.layers[0].check_rows(rows)
     self.trim(0)
+    committed, self.seq_pos = self.seq_pos, 0   # until every layer has changed, their rows do not belong together
     for layer in self.layers:
         layer.reorder(rows)
+    self.seq_pos = committed
 
 
 @add_to_class(KVCache)
