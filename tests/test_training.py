@@ -81,6 +81,14 @@ def test_clipping_is_that_of_pytorch(limit):
         np.testing.assert_allclose(array, parameter.grad.numpy(), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("size", [1e-18, 1e18, 1e25, 1e37])
+def test_gradients_whose_squares_no_float32_holds_are_clipped(size):
+    arrays = [np.array([[3 * size, 0], [0, 0]], np.float32), np.array([4 * size], np.float32)]
+    assert clip_gradients(arrays, size) == pytest.approx(5 * size, rel=1e-6)
+    np.testing.assert_allclose(arrays[0], np.array([[0.6, 0], [0, 0]]) * size, rtol=1e-6)
+    np.testing.assert_allclose(arrays[1], [0.8 * size], rtol=1e-6)
+
+
 def torch_forward(t, weights, tokens, c):
     """The same transformer in PyTorch, from our weights by name."""
     B, T = tokens.shape
@@ -306,7 +314,7 @@ def test_a_resumed_run_is_the_same_bit_for_bit(stop, tmp_path):
     assert whole.rng.random() == second.rng.random()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
 def test_training_stops_at_a_loss_that_is_no_number(bad, tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     trainer = make_trainer()

@@ -84,11 +84,13 @@ def learning_rate(step, total, warmup, peak, final=0.0):
 def clip_gradients(grads, max_norm):
     """Shrink gradients in place so that their global norm is at most `max_norm` (Pascanu et al. 2013).
 
-    grads: list of float arrays of any shapes. Returns the norm before clipping, a float. Where this is infinite or NaN, the
-    gradients are of no use afterwards.
+    grads: list of float arrays of any shapes. Returns the norm before clipping, a float.
     """
     ### BEGIN SOLUTION
-    norm = math.sqrt(sum(float(np.dot(grad.ravel(), grad.ravel())) for grad in grads))
+    with np.errstate(over="ignore"):
+        norm = math.sqrt(sum(float(np.dot(grad.ravel(), grad.ravel())) for grad in grads))
+    if norm == math.inf:                                            # float32 does not hold the square of a number above 1e19
+        norm = math.sqrt(sum(float(np.square(grad, dtype=np.float64).sum()) for grad in grads))
     if norm > max_norm:
         for grad in grads:
             grad *= max_norm / norm
