@@ -227,7 +227,7 @@ def test_files_that_are_no_text(capsys, here, data, says):
     (["cats.txt", "--save-every", "0"], "--save-every is 0"), (["cats.txt", "--resume"], "to resume from"),
     (["cats.txt", "--out", "nowhere/m.safetensors"], "no folder nowhere"), (["cats.txt", "--out", "cats.txt"], "ends in .safetensors"),
     (["cats.txt", "--out", "model"], "ends in .safetensors"), (["cats.txt", "--out", "."], "ends in .safetensors"),
-    (["cats.txt", "--embed-dim", "800000000000000000"], "memory"),
+    (["cats.txt", "--embed-dim", "800000000000000000"], "memory"), (["cats.txt", "--batch-size", "10000000000000"], "memory"),
 ])
 def test_what_is_refused(capsys, here, arguments, says):
     code, out, err = run(capsys, "train", *arguments)

@@ -333,7 +333,11 @@ def follow(trainer, checkpoint, every):
             if interrupts.asked or progress.step % every == 0:
                 save_checkpoint(trainer, checkpoint)
             return interrupts.asked
-        trainer.run(after_step)
+        try:
+            trainer.run(after_step)
+        finally:
+            if trainer.step == 0:
+                checkpoint.unlink()         # nothing was learnt, as with too little memory, and it would refuse other options
     return not interrupts.asked
 
 # %% ../modules/source/90_cli/90_cli.ipynb #5c54d068
