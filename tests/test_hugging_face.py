@@ -206,6 +206,15 @@ def test_narrow_weights_in_several_files(kind, convert, folder):
     assert calls[-1] == (sum(sizes), sum(sizes)) and len(calls) == len(whole)
 
 
+def test_a_tensor_in_two_files_is_refused(folder):
+    """Whichever was taken, the other might be meant."""
+    arrays, name = load_file(folder / "model.safetensors"), "model.layers.1.mlp.up_proj.weight"
+    (folder / "model.safetensors").rename(folder / "b.safetensors")
+    save_file({name: 2 * arrays[name]}, folder / "a.safetensors")
+    change(folder / "model.safetensors.index.json", weight_map={**dict.fromkeys(arrays, "b.safetensors"), "x": "a.safetensors"})
+    assert f"tensor {name} is in two files, a.safetensors and b.safetensors" in refused(folder)
+
+
 def test_what_old_files_hold_besides(folder):
     arrays = load_file(folder / "model.safetensors")
     arrays["lm_head.weight"] = arrays["model.embed_tokens.weight"].copy()                       # tied, and written twice
@@ -265,6 +274,25 @@ def test_other_models_are_refused(settings, says, folder):
 def test_a_missing_setting_is_named(folder):
     change(folder / "config.json", remove=["intermediate_size"])
     assert "does not say intermediate_size" in refused(folder)
+
+
+@pytest.mark.parametrize("late, early, loads", [
+    ("<ab>", "<cd>", True), ("<a", "b<a", True), ("<a", "<ab", True),       # an early one that begins first is found first
+    ("<ab", "<a", False), ("<ab", "ab", False), ("<ab", "abc", False), ("<abc", "ab", False), ("<ab", "bc", False),
+])
+def test_tokens_that_overlap_are_found_as_the_library_does_or_refused(late, early, loads, folder):
+    """The library first looks for those that are not "normalized", everywhere, and then for the others in what is left."""
+    path = folder / "tokenizer.json"
+    bpe = tokenizers.Tokenizer.from_file(str(path))
+    bpe.add_tokens([tokenizers.AddedToken(late, normalized=True), tokenizers.AddedToken(early, normalized=False)])
+    bpe.save(str(path))
+    texts = [f"x{one}{two}y" for one in (late, early, late[:-1]) for two in (late, early, early[1:], late[1:])]
+    if loads:
+        ours = from_pretrained(folder)[1]
+        for text in texts:
+            assert ours.encode(text) == bpe.encode(text).ids, text
+    else:
+        assert f"a token {late!r} that overlaps" in refused(folder)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])

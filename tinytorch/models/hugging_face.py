@@ -164,7 +164,10 @@ def read_tensors(folder, config):
                          "because such a file can run any program. Save the model again in the safetensors format.")
     tensors = {}
     for path in paths:
-        tensors |= read_safetensors(path, config.head_dim)
+        found = read_safetensors(path, config.head_dim)
+        for name in tensors.keys() & found:
+            raise ValueError(f"tensor {found[name].name} is in two files, {tensors[name].path.name} and {path.name}.")
+        tensors |= found
     if config.tie_embeddings and {"output.weight", "token_embd.weight"} <= set(tensors):      # some files hold the table twice
         head, table = (np.fromfile(info.path, np.uint8, info.nbytes, offset=info.offset)
                        for info in (tensors.pop("output.weight"), tensors["token_embd.weight"]))
@@ -200,6 +203,12 @@ def read_folder_tokenizer(folder, vocab_size):
     added = library.get_added_tokens_decoder().values()
     if any(token.lstrip or token.rstrip or token.single_word for token in added):
         raise ValueError(f"{path.name} has tokens that depend on the spaces beside them, which is not supported.")
+    early, late = ([token.content for token in added if token.normalized is kind] for kind in (False, True))
+    beginnings = {token[:n] for token in early for n in range(1, len(token) + 1)}
+    for token in late:                                          # the library looks for these in what the early ones leave
+        if any(other in token for other in early) or any(token[n:] in beginnings for n in range(1, len(token))):
+            raise ValueError(f"{path.name} has a token {token[:40]!r} that overlaps with one for which normalized is false, which is not "
+                             "supported.")
     ids = library.get_vocab()
     names = {i: token for token, i in ids.items()}
     if len(names) < len(ids):
