@@ -59,6 +59,20 @@ def test_generate_writes_the_greedy_text(capsys, path):
     assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20) == (0, expected + "\n", "")
 
 
+def test_the_prompt_stands_behind_the_start_token_of_a_model_that_expects_one(capsys, path, tmp_path):
+    """A chat template writes it itself."""
+    start = str(write_tiny(tmp_path / "start.gguf", seed=SEED, tokenizer__ggml__add_bos_token=True))
+    model, tokenizer = from_pretrained(start)
+    ids = [tokenizer.bos_id, *tokenizer.encode(PROMPT)]
+    expected = tokenizer.decode(generate(model, ids, 20, stop=(tokenizer.eos_id,))[len(ids):])
+    assert expected != expected_text(path, PROMPT, 20)
+    assert run(capsys, "generate", PROMPT, "--model", start, "--max-new-tokens", 20) == (0, expected + "\n", "")
+    figures = json.loads(run(capsys, "demo", "--json", "--prompt", PROMPT, "--model", start, "--max-new-tokens", 2)[1])
+    assert figures["prompt_tokens"] == len(ids)
+    chat = ["generate", PROMPT, "--chat", "--max-new-tokens", 20, "--model"]
+    assert run(capsys, *chat, start) == run(capsys, *chat, path)
+
+
 def test_generate_without_cache_writes_the_same(capsys, path):
     cached = run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20)
     assert run(capsys, "generate", PROMPT, "--model", path, "--max-new-tokens", 20, "--no-cache") == cached

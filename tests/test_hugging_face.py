@@ -229,6 +229,24 @@ def test_what_old_files_hold_besides(folder):
     assert np.flatnonzero(np.abs(difference).max(axis=0)).tolist() == [5]
 
 
+START = tokenizers.processors.TemplateProcessing(single="<|start|> <|end|> $A", pair="$A $B", special_tokens=[("<|start|>", 261), ("<|end|>", 260)])
+
+
+@pytest.mark.parametrize("processor, start", [
+    (None, []), (tokenizers.processors.ByteLevel(), []), (START, [261, 260]),
+    (tokenizers.processors.Sequence([tokenizers.processors.ByteLevel(), START]), [261, 260])], ids=["none", "bytes", "template", "both"])
+def test_a_folder_says_what_stands_before_a_text(processor, start, folder):
+    """The library, and so transformers, puts it there itself."""
+    path = folder / "tokenizer.json"
+    bpe = tokenizers.Tokenizer.from_file(str(path))
+    if processor:
+        bpe.post_processor = processor
+    bpe.save(str(path))
+    _, ours = from_pretrained(folder)
+    assert ours.start_ids == start
+    assert [*ours.start_ids, *ours.encode(TEXTS[0])] == bpe.encode(TEXTS[0]).ids
+
+
 # ---- settings
 
 def test_settings_have_the_defaults_of_transformers(folder):

@@ -94,6 +94,14 @@ def test_sizes(changes, tmp_path):
     assert np.array_equal(logits(model, PROMPT), logits(directly_built(config, tiny.tiny_tensors(config)), PROMPT))
 
 
+@pytest.mark.parametrize("changes, start", [({}, []), (dict(tokenizer__ggml__add_bos_token=False), []),
+                                            (dict(tokenizer__ggml__add_bos_token=True), [1]),
+                                            (dict(tokenizer__ggml__add_bos_token=True, tokenizer__ggml__bos_token_id=None), [])])
+def test_a_file_says_whether_a_text_begins_with_the_start_token(changes, start, tmp_path):
+    _, tokenizer = from_pretrained(tiny.write_tiny(tmp_path / "m.gguf", **changes))
+    assert tokenizer.start_ids == start and tokenizer.encode("hell")[0] != 1
+
+
 def test_settings_that_a_file_may_leave_out(tmp_path):
     config = tiny.tiny_config(num_heads=4, num_kv_heads=4, rope_base=10000.0)
     path = tiny.write_tiny(tmp_path / "m.gguf", config, **dict.fromkeys([

@@ -65,13 +65,14 @@ def end_of_text(tokenizer):
     return () if tokenizer.eos_id is None else (tokenizer.eos_id,)
 
 
-def encode(tokenizer, prompt, chat):
-    """Token ids of the prompt, wrapped in the model's chat template if `chat`."""
-    if chat:
-        try:
-            prompt = tokenizer.chat([{"role": "user", "content": prompt}])
-        except ValueError as error:
-            raise Refused(f"Leave --chat out: it does not work with this model. {error}")
+def encode(tokenizer, prompt, chat=False):
+    """Token ids of the prompt: in the model's chat template if `chat`, else behind those that the model expects before a text."""
+    if not chat:
+        return [*tokenizer.start_ids, *tokenizer.encode(prompt)]
+    try:
+        prompt = tokenizer.chat([{"role": "user", "content": prompt}])
+    except ValueError as error:
+        raise Refused(f"Leave --chat out: it does not work with this model. {error}")
     return tokenizer.encode(prompt)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #2b260775
@@ -240,7 +241,7 @@ def demo(
     """Race the uncached loop against the cached one."""
     check_arguments(prompt, max_new_tokens)
     language_model, tokenizer = load(model)
-    ids = tokenizer.encode(prompt)
+    ids = encode(tokenizer, prompt)
     slots = min(len(ids) + max_new_tokens - 1, language_model.config.max_seq_len)        # more than that, stream refuses
     cache = KVCache.for_model(language_model, max_seq_len=slots)
     stop = end_of_text(tokenizer)

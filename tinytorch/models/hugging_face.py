@@ -11,6 +11,7 @@ __all__ = ['ONLY', 'WHOLE', 'PARTS', 'THEIRS', 'TURNED', 'WIDTHS', 'PLAIN', 'rea
 import json
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,9 @@ def read_folder_tokenizer(folder, vocab_size):
         raise ValueError(f"{path.name} is damaged: it gives two tokens the same number.")
     if max(names, default=0) >= vocab_size:
         raise ValueError(f"{path.name} has a token {max(names)}, but the model knows only {vocab_size}.")
+    processor = described.get("post_processor") or {}           # it puts special tokens around a text
+    pieces = [piece for part in processor.get("processors", [processor]) for piece in part.get("single", [])]
+    start = [piece["SpecialToken"]["id"] for piece in takewhile(lambda piece: "SpecialToken" in piece, pieces)]
     settings = read_json(about) if about.exists() else {}
     text = read_text(template) if template.exists() else settings.get("chat_template")
     if isinstance(text, list):                                  # several templates, each with its name
@@ -229,7 +233,8 @@ def read_folder_tokenizer(folder, vocab_size):
         [names.get(i, f"[PAD{i}]") for i in range(vocab_size)],         # some models have more rows than tokens
         [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]],
         {token.content for token in added}, splitter(library.pre_tokenizer),
-        eos_id=id_of("eos_token"), bos_id=id_of("bos_token"), chat_template=text if isinstance(text, str) else None)
+        eos_id=id_of("eos_token"), bos_id=id_of("bos_token"), chat_template=text if isinstance(text, str) else None,
+        start_ids=[ids[token] for token in start if token in ids])
 
 
 def load_folder(folder, progress=lambda done, total: None):

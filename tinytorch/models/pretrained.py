@@ -519,12 +519,12 @@ class BPETokenizer(Tokenizer):
     vocabulary: list of str, the tokens by id, in byte letters. merges: list of (left, right), the most important first.
     special: set of tokens that are found as they are written and never cut. split: function from a text to its words, in
     byte letters. eos_id: the id that ends an answer, or None. bos_id: the id that begins a text, or None.
-    chat_template: Jinja source, or None.
+    chat_template: Jinja source, or None. start_ids: ids that the model expects before a text; `encode` does not add them.
     """
 
-    def __init__(self, vocabulary, merges, special, split, eos_id=None, bos_id=None, chat_template=None):
+    def __init__(self, vocabulary, merges, special, split, eos_id=None, bos_id=None, chat_template=None, start_ids=()):
         self.vocabulary, self.special, self.split = vocabulary, special, split
-        self.eos_id, self.bos_id, self.chat_template = eos_id, bos_id, chat_template
+        self.eos_id, self.bos_id, self.chat_template, self.start_ids = eos_id, bos_id, chat_template, start_ids
         self.ids = {token: i for i, token in enumerate(vocabulary)}
         self.ranks = {pair: rank for rank, pair in enumerate(merges)}
         to_byte = {ord(letter): byte for byte, letter in enumerate(byte_letters())}
@@ -629,11 +629,12 @@ def read_tokenizer(metadata, vocab_size):
         raise ValueError("tokenizer.ggml.token_type must have one number for each token.")
     special = {token for token, kind in zip(vocabulary, types) if kind in (CONTROL, USER_DEFINED) and token}
     template = metadata.get("tokenizer.chat_template")
+    bos_id = token_id(metadata, "tokenizer.ggml.bos_token_id", vocabulary)
     return BPETokenizer(
         vocabulary, pairs, special, word_splitter(metadata.get("tokenizer.ggml.pre", "default")),
-        eos_id=token_id(metadata, "tokenizer.ggml.eos_token_id", vocabulary),
-        bos_id=token_id(metadata, "tokenizer.ggml.bos_token_id", vocabulary),
+        eos_id=token_id(metadata, "tokenizer.ggml.eos_token_id", vocabulary), bos_id=bos_id,
         chat_template=template if isinstance(template, str) else None,
+        start_ids=[bos_id] if metadata.get("tokenizer.ggml.add_bos_token") is True and bos_id is not None else [],
     )
 
 # %% ../../modules/source/08_pretrained/08_pretrained.ipynb #d19b55d5
@@ -688,8 +689,8 @@ def from_pretrained(name_or_path, progress=lambda done, total: None):
     .safetensors file that lesson 05 wrote, or of a folder that Hugging Face's transformers wrote.
     progress: called as progress(done, total) while the weights load, in bytes of the file. For a .safetensors file of lesson 05,
     and so for "tiny", it is never called.
-    Returns (Transformer, tokenizer). ImportError says what to install; FileNotFoundError and ValueError say what is
-    wrong with the file.
+    Returns (Transformer, tokenizer). Some models expect `tokenizer.start_ids` before a text. ImportError says what to install;
+    FileNotFoundError and ValueError say what is wrong with the file.
     """
     path = find_checkpoint(name_or_path)
     if path.suffix == ".safetensors" and not path.is_dir():

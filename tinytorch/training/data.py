@@ -56,7 +56,11 @@ def need_text(text):
 
 
 class Tokenizer:
-    """What all tokenizers share: the way back from ids to text. `token_bytes` is a list of bytes, by token id."""
+    """What all tokenizers share: the way back from ids to text. `token_bytes` is a list of bytes, by token id.
+
+    start_ids: the ids that the model expects before a text. `encode` does not add them.
+    """
+    start_ids = ()
 
     def decode(self, ids):
         """The text of token ids, special ones included; bytes that are not UTF-8 become the sign U+FFFD."""
