@@ -249,6 +249,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                                                                               'tinytorch/generation/generate.py'),
                                                'tinytorch.generation.generate.check_known': ( '07_generation/generation.html#check_known',
                                                                                               'tinytorch/generation/generate.py'),
+                                               'tinytorch.generation.generate.check_options': ( '07_generation/generation.html#check_options',
+                                                                                                'tinytorch/generation/generate.py'),
                                                'tinytorch.generation.generate.check_positions': ( '07_generation/generation.html#check_positions',
                                                                                                   'tinytorch/generation/generate.py'),
                                                'tinytorch.generation.generate.check_room': ( '07_generation/generation.html#check_room',

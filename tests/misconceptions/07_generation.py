@@ -2,12 +2,10 @@
 from tests.misconceptions import Right, Wrong
 
 
-def probabilities(name, says, *, scale="(p - top) / temperature", before_top_p="p = p / p.sum()",
-                  order="np.argsort(-p, kind='stable')", count="np.searchsorted(p[order].cumsum(), top_p) + 1",
+def probabilities(name, says, *, scale="(p - top) / temperature", order="order[:np.searchsorted(p[order].cumsum(), top_p) + 1]",
                   min_p="p[p < min_p * p.max()] = 0"):
     """An answer to token_probabilities, right but for what is given here."""
-    return Wrong("token_probabilities", name, says=says, body={
-        0: f"p = np.exp({scale})", 1: f"{before_top_p}\norder = {order}\norder = order[:{count}]", 2: min_p})
+    return Wrong("token_probabilities", name, says=says, body={0: f"p = np.exp({scale})", 1: f"order = {order}", 2: min_p})
 
 
 def accepting(name, says, *, overlap=None, accept=None):
@@ -27,22 +25,13 @@ for row, ids in zip(rows, pending):
 
 
 def looping(name, says, *, histories="[rows[i].history for i in active]", rngs="[rows[i].rng for i in active]",
-            logits="logits[active]", still="[i for i in active if not rows[i].done]", last="step == max_new_tokens or not active",
-            new="[row.release(everything=last) for row in rows]", steps="range(1, max_new_tokens + 1)", token="int(token)",
-            forwarded="rows"):
+            logits="logits[active]", grown="for i, token in zip(active, chosen):\n    rows[i].accept(int(token), stops)",
+            new="yield [row.release(everything=last) for row in rows]", forwarded="rows"):
     """An answer to grow_rows, right but for what is given here."""
-    return Wrong("grow_rows", name, says=says, body=f'''
-active = list(range(len(rows)))
-for step in {steps}:
-    logits = forward_pending(model, {forwarded}, cache)
-    chosen = sampler({logits}, {histories}, {rngs})
-    for i, token in zip(active, chosen):
-        rows[i].accept({token}, stops)
-    active = {still}
-    last = {last}
-    yield {new}
-    if last:
-        return''')
+    return Wrong("grow_rows", name, says=says, body={0: f'''
+logits = forward_pending(model, {forwarded}, cache)
+chosen = sampler({logits}, {histories}, {rngs})
+{grown}''', 1: new})
 
 
 def comparing(name, says, *, scale="np.sqrt((a ** 2).mean(axis=-1)) + 1e-30", wrong="~(error <= tolerance)", rows=".max(axis=0)",
@@ -69,18 +58,17 @@ ANSWERS = [
     probabilities("subtracts the largest logit after the division", "subtract the largest logit", scale="p / temperature - top"),
     probabilities("goes on from the logits", "Go on from `p`", scale="(logits - top) / temperature"),
     probabilities("drops the token that crosses the line of top_p", "crosses the line",
-                  count="max(1, int((p[order].cumsum() <= top_p).sum()))"),
+                  order="order[:max(1, int((p[order].cumsum() <= top_p).sum()))]"),
     probabilities("leaves out the token that crosses the line of top_p, even if it is the only one", "crosses the line",
-                  count="np.searchsorted(p[order].cumsum(), top_p)"),
-    probabilities("top_p before the division by the sum", "p must add up to 1", before_top_p="pass"),
-    probabilities("top_p by a sort that mixes equal tokens", "in the order of their ids", order="np.argsort(-p)"),
-    probabilities("top_p of 0 keeps nothing", "keeps one token", count="int((p[order].cumsum() - p[order] < top_p).sum())"),
-    probabilities("top_p takes the tokens in the order of their ids", "likeliest", order="np.arange(len(p))"),
-    probabilities("top_p takes the least likely tokens first", "crosses the line", order="np.argsort(p, kind='stable')"),
-    probabilities("top_p looks at all tokens, not at what top_k left", "what top_k left",
-                  before_top_p="p = p / np.exp((logits.astype(np.float64) - top) / temperature).sum()"),
+                  order="order[:np.searchsorted(p[order].cumsum(), top_p)]"),
+    probabilities("top_p of 0 keeps nothing", "keeps one token", order="order[p[order].cumsum() - p[order] < top_p]"),
+    probabilities("top_p adds up the probabilities as they lie in p", "begins with the likeliest",
+                  order="order[:np.searchsorted(p.cumsum(), top_p) + 1]"),
+    probabilities("top_p keeps the tokens, not their indices", "for each of `ids`",
+                  order="p[order[:np.searchsorted(p[order].cumsum(), top_p) + 1]]"),
+    probabilities("top_p as a least probability", "crosses the line", order="order[p[order] >= top_p]"),
     probabilities("a sum that just reaches top_p is not enough", "two tokens are enough",
-                  count="np.searchsorted(p[order].cumsum(), top_p, side='right') + 1"),
+                  order="order[:np.searchsorted(p[order].cumsum(), top_p, side='right') + 1]"),
     probabilities("min_p before the temperature", "min_p looks at the probabilities that it gives",
                   min_p="p[np.exp(logits[ids].astype(np.float64) - top) < min_p] = 0"),
     probabilities("min_p hides what equals it", "as likely as the likeliest", min_p="p[p <= min_p * p.max()] = 0"),
@@ -89,25 +77,25 @@ ANSWERS = [
     probabilities("min_p takes the first token for the largest", "share of the largest probability", min_p="p[p < min_p * p[0]] = 0"),
     probabilities("min_p makes p shorter", "for each of `ids`", min_p="p = p[p >= min_p * p.max()]"),
     probabilities("top_p takes order out of p, as the given line does", "for each of `ids`",
-                  count="np.searchsorted(p[order].cumsum(), top_p) + 1]\np = p[order"),
-    probabilities("top_p takes order out of ids", "slice", order="ids[np.argsort(-p, kind='stable')]"),
+                  order="order[:np.searchsorted(p[order].cumsum(), top_p) + 1]\np = p[order]"),
     probabilities("top_p by the first sum that reaches it, where none does", "the last one may stay below top_p",
-                  count="np.argmax(p[order].cumsum() >= top_p) + 1"),
+                  order="order[:np.argmax(p[order].cumsum() >= top_p) + 1]"),
     probabilities("a small number added to the temperature", "no small number is added", scale="(p - top) / (temperature + 1e-8)"),
     probabilities("a least temperature", "divided by the temperature itself", scale="(p - top) / max(temperature, 0.01)"),
     Right("token_probabilities", "as the formulas say it", body={
         0: "p = np.exp((p - top) / temperature)",
-        1: "p = p / p.sum()\norder = likeliest(p, 0)\norder = order[:int((p[order].cumsum() < top_p).sum()) + 1]",
+        1: "order = order[:int((p[order].cumsum() < top_p).sum()) + 1]",
         2: "p = np.where(p >= min_p * p.max(), p, 0)"}),
     Right("token_probabilities", "one token at a time", body={0: '''
 p = np.array([math.exp((z - float(top)) / temperature) for z in p])
 ''', 1: '''
-whole, reached, order = sum(p), 0.0, []
-for i in sorted(range(len(p)), key=lambda i: (-p[i], i)):
-    order.append(i)
-    reached += p[i] / whole
+reached, kept = 0.0, []
+for i in order:
+    kept.append(i)
+    reached += p[i]
     if reached >= top_p:
         break
+order = kept
 ''', 2: '''
 for i in range(len(p)):
     if p[i] / max(p) < min_p:
@@ -126,132 +114,95 @@ for n in range(min(len(stop), len(row.history)), 0, -1):
         return n
 return 0'''),
     accepting("a counter that goes back to zero", "goes back to zero", accept='''
-self.history.append(token)
 for stop in stops:
     self.held = self.held + 1 if token == stop[self.held] else 0
     if self.held == len(stop):
-        del self.history[-self.held:]
-        self.done, self.held = True, 0
-        return'''),
+        complete = self.held
+        break'''),
     accepting("never holds back", "All ids of a stop sequence", accept='''
-self.history.append(token)
 for stop in stops:
     if overlap(self, stop) == len(stop):
-        del self.history[-len(stop):]
-        self.done = True
-        return'''),
-    accepting("leaves the stop in the history", "cut off", accept='''
-self.history.append(token)
-overlaps = [overlap(self, stop) for stop in stops]
-self.done = any(n == len(stop) for n, stop in zip(overlaps, stops))
-self.held = 0 if self.done else max(overlaps, default=0)'''),
+        complete = max(complete, len(stop))'''),
+    accepting("no stop is ever complete", "cut off", accept="self.held = max([overlap(self, stop) for stop in stops], default=0)"),
     accepting("cuts off the last id only", "not only the last one", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 self.held = max(overlaps, default=0)
-if any(n == len(stop) for n, stop in zip(overlaps, stops)):
-    self.history.pop()
-    self.done, self.held = True, 0'''),
+complete = int(any(n == len(stop) for n, stop in zip(overlaps, stops)))'''),
     accepting("cuts off all that was held", "not cut off", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 self.held = max(overlaps, default=0)
 if any(n == len(stop) for n, stop in zip(overlaps, stops)):
-    del self.history[-self.held:]
-    self.done, self.held = True, 0'''),
+    complete = self.held'''),
     accepting("the last id of a stop ends the row", "may be the beginning of a stop", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 self.held = max(overlaps, default=0)
-complete = max((n for n, stop in zip(overlaps, stops) if token == stop[-1]), default=0)
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0'''),
+complete = max((n for n, stop in zip(overlaps, stops) if token == stop[-1]), default=0)'''),
     accepting("cuts off the first stop that is complete", "the longest is cut off", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 self.held = max(overlaps, default=0)
 for n, stop in zip(overlaps, stops):
     if n == len(stop):
-        del self.history[-n:]
-        self.done, self.held = True, 0
+        complete = n
         break'''),
     accepting("cuts off the last stop that is complete", "in whatever order", accept='''
-self.history.append(token)
-self.held = complete = 0
+self.held = 0
 for stop in stops:
     n = overlap(self, stop)
     self.held = max(self.held, n)
     if n == len(stop):
-        complete = n
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0'''),
+        complete = n'''),
     accepting("compares the last id only", "in its order", accept='''
-self.history.append(token)
 self.held = max((overlap(self, stop) for stop in stops), default=0)
 for stop in stops:
     if token == stop[-1] and len(self.history) - self.prompt_len >= len(stop):
-        del self.history[-len(stop):]
-        self.done, self.held = True, 0
+        complete = len(stop)
         break'''),
     accepting("the last stop decides what is held", "longest overlap", accept='''
-self.history.append(token)
-complete = 0
+self.held = 0
 for stop in stops:
     n = self.held = overlap(self, stop)
     if n == len(stop):
-        complete = max(complete, n)
-if not stops:
-    self.held = 0
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0'''),
+        complete = max(complete, n)'''),
     accepting("the first overlap decides what is held", "in whatever order", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 complete = max([n for n, stop in zip(overlaps, stops) if n == len(stop)] or [0])
-self.held = next((n for n in overlaps if n), 0)
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0'''),
+self.held = next((n for n in overlaps if n), 0)'''),
+    accepting("the number of stops that are complete", "not only the last one", accept='''
+self.held = 0
+for stop in stops:
+    n = overlap(self, stop)
+    self.held = max(self.held, n)
+    complete += n == len(stop)'''),
     accepting("never all ids of the stop", "up to len(stop) ids", overlap='''
 for n in range(min(len(stop) - 1, len(row.history) - row.prompt_len), 0, -1):
     if row.history[-n:] == stop[:n]:
         return n
 return 0''', accept='''
-self.history.append(token)
 complete = max([len(stop) for stop in stops if self.history[self.prompt_len:][-len(stop):] == stop], default=0)
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0
-else:
-    self.held = max([overlap(self, stop) for stop in stops], default=0)'''),
-    accepting("needs a stop", "Without stops", accept='''
-self.history.append(token)
-self.held = max(overlap(self, stop) for stop in stops)'''),
+self.held = max([overlap(self, stop) for stop in stops], default=0)'''),
+    accepting("needs a stop", "Without stops", accept="self.held = max(overlap(self, stop) for stop in stops)"),
     accepting("held never shrinks", "released when something else came", accept='''
-self.history.append(token)
 overlaps = [overlap(self, stop) for stop in stops]
 self.held = max([self.held, *overlaps])
-complete = max([n for n, stop in zip(overlaps, stops) if n == len(stop)], default=0)
-if complete:
-    del self.history[-complete:]
-    self.done, self.held = True, 0'''),
+complete = max([n for n, stop in zip(overlaps, stops) if n == len(stop)], default=0)'''),
     accepting("nothing is returned where nothing matches", "a return at every end", overlap='''
 for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
     if row.history[-n:] == stop[:n]:
         return n'''),
-    accepting("sorts the stops", "accept changed the stops", accept='''
+    accepting("appends the token a second time", "Without stops", accept='''
 self.history.append(token)
+self.held = 0
+for stop in stops:
+    n = overlap(self, stop)
+    self.held = max(self.held, n)
+    if n == len(stop):
+        complete = max(complete, n)'''),
+    accepting("sorts the stops", "accept changed the stops", accept='''
 stops.sort(key=len)
 self.held = max([overlap(self, stop) for stop in stops], default=0)
-for stop in reversed(stops):
+for stop in stops:
     if overlap(self, stop) == len(stop):
-        del self.history[-len(stop):]
-        self.done, self.held = True, 0
-        return
-'''),
+        complete = len(stop)'''),
     accepting("compares texts", "compare ids, not texts", overlap='''
 text = "".join(map(str, row.history[row.prompt_len:]))
 for n in range(min(len(stop), len(row.history) - row.prompt_len), 0, -1):
@@ -262,12 +213,9 @@ return 0
     Right("accept", "with the new ids in a list of their own", body={0: '''
 new = row.history[row.prompt_len:]
 return max(n for n in range(len(stop) + 1) if n <= len(new) and new[len(new) - n:] == stop[:n])''', 1: '''
-self.history.append(token)
 matched = {len(stop) for stop in stops if overlap(self, stop) == len(stop)}
-if matched:
-    self.history = self.history[:-max(matched)]
-    self.done = True
-self.held = 0 if self.done else max([overlap(self, stop) for stop in stops] or [0])'''}),
+complete = max(matched, default=0)
+self.held = 0 if complete else max([overlap(self, stop) for stop in stops] or [0])'''}),
     Right("accept", "compares id by id", body={0: '''
 best = 0
 fresh = len(row.history) - row.prompt_len
@@ -330,140 +278,56 @@ if cache is not None:
         row.cached += len(ids)'''),
 
     # ---- grow_rows
-    Wrong("grow_rows", "forwards at the end of every step", says="last token is not forwarded", body='''
-active = list(range(len(rows)))
-logits = forward_pending(model, rows, cache)
-for step in range(1, max_new_tokens + 1):
-    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
-    active = [i for i in active if not rows[i].done]
-    last = step == max_new_tokens or not active
-    yield [row.release(everything=last) for row in rows]
-    if not active:
-        return
-    logits = forward_pending(model, rows, cache)'''),
     looping("the histories lack the prompt", "history without the prompt", histories="[rows[i].history[rows[i].prompt_len:] for i in active]"),
     looping("logits of all rows", "must be left out", logits="logits"),
-    looping("rows that stopped go on", "Rows that have stopped stay stopped", still="active",
-            last="step == max_new_tokens or all(row.done for row in rows)"),
-    looping("ends with the first row", "Other rows had stopped", last="step == max_new_tokens or any(row.done for row in rows)"),
-    looping("does not end when all rows are done", "loop must end there", last="step == max_new_tokens"),
-    looping("never releases what was held", "everything=True", new="[row.release() for row in rows]"),
+    looping("rows that stopped go on", "Rows that have stopped stay stopped", logits="logits",
+            histories="[row.history for row in rows]", rngs="[row.rng for row in rows]",
+            grown="for row, token in zip(rows, chosen):\n    row.accept(int(token), stops)"),
+    looping("gives the ids to the first rows, whoever has stopped", "the row that it was chosen for",
+            grown="for row, token in zip(rows, chosen):\n    row.accept(int(token), stops)"),
+    looping("knows no stops", "given the stops", grown="for i, token in zip(active, chosen):\n    rows[i].accept(int(token), [])"),
+    looping("only lengthens the history", "given the stops",
+            grown="for i, token in zip(active, chosen):\n    rows[i].history.append(int(token))"),
+    looping("never releases what was held", "comes with the last step", new="yield [row.release() for row in rows]"),
+    looping("releases everything at every step", "only then", new="yield [row.release(everything=True) for row in rows]"),
     looping("one generator for all rows", "row.rng", rngs="[rows[-1].rng for i in active]"),
     looping("the generators of the first rows, whoever has stopped", "generator of another one",
             rngs="[rows[n].rng for n, i in enumerate(active)]"),
     looping("shows what was chosen", "what the row holds at the end",
-            new="[[row.history[-1]] if len(row.history) > row.prompt_len else [] for row in rows]"),
+            new="yield [[row.history[-1]] if len(row.history) > row.prompt_len else [] for row in rows]"),
     looping("yields nothing for rows that are done", "also for rows that are done",
-            new="[row.release(everything=last) for row in rows if not row.done]"),
-    looping("chooses itself", "The sampler chooses the ids", token="int(logits[i].argmax())"),
-    Wrong("grow_rows", "asks the sampler row by row", says="Call it once a step", body='''
-for step in range(1, max_new_tokens + 1):
-    logits = forward_pending(model, rows, cache)
-    for i, row in enumerate(rows):
-        if not row.done:
-            row.accept(int(sampler(logits[i], row.history, row.rng)), stops)
-    last = step == max_new_tokens or all(row.done for row in rows)
-    yield [row.release(everything=last) for row in rows]
-    if last:
-        return'''),
-    looping("one step too few", "as generate_naive", steps="range(2, max_new_tokens + 1)"),
-    Wrong("grow_rows", "gradients off around the whole loop", says="gradients are off", body='''
-active = list(range(len(rows)))
-with no_grad():
-    for step in range(1, max_new_tokens + 1):
-        logits = forward_pending(model, rows, cache)
-        chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
-        for i, token in zip(active, chosen):
-            rows[i].accept(int(token), stops)
-        active = [i for i in active if not rows[i].done]
-        last = step == max_new_tokens or not active
-        yield [row.release(everything=last) for row in rows]
-        if last:
-            return'''),
+            new="yield [row.release(everything=last) for row in rows if not row.done]"),
+    looping("yields row by row", "After each step yield one list", new="for row in rows:\n    yield row.release(everything=last)"),
+    looping("returns the ids of the first step", "no generator", new="return [row.release(everything=last) for row in rows]"),
+    looping("chooses itself", "The sampler chooses the ids",
+            grown="for i, token in zip(active, chosen):\n    rows[i].accept(int(logits[i].argmax()), stops)"),
+    Wrong("grow_rows", "asks the sampler row by row", says="Call it once a step", body={0: '''
+logits = forward_pending(model, rows, cache)
+for i in active:
+    rows[i].accept(int(sampler(logits[i], rows[i].history, rows[i].rng)), stops)'''}),
+    Wrong("grow_rows", "forwards row by row", says="Forward all rows", body={0: '''
+for i in active:
+    logits = forward_pending(model, [rows[i]], cache)
+    rows[i].accept(int(sampler(logits, [rows[i].history], [rows[i].rng])[0]), stops)'''}),
+    looping("forwards after the choice, too", "last token is not forwarded",
+            grown="for i, token in zip(active, chosen):\n    rows[i].accept(int(token), stops)\nforward_pending(model, rows, cache)"),
     looping("the logits of the first rows, whoever has stopped", "logits of another row", logits="logits[:len(active)]"),
     looping("the logits of the last rows, whoever has stopped", "logits of another row", logits="logits[-len(active):]"),
     looping("forwards only the rows that go on", "Forward all rows", forwarded="[rows[i] for i in active]", logits="logits"),
-    looping("the numbers stay NumPy's", "give accept int(token)", token="token"),
-    Wrong("grow_rows", "looks at the number of steps after the first one", says="there is no step", body='''
-step = 0
-while True:
-    logits = forward_pending(model, rows, cache)
-    active = [i for i, row in enumerate(rows) if not row.done]
-    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
-    step += 1
-    last = step == max_new_tokens or all(row.done for row in rows)
-    yield [row.release(everything=last) for row in rows]
-    if last:
-        return'''),
-    Wrong("grow_rows", "forwards the prompt before it looks at the number of steps", says="there is no step", body='''
+    looping("the numbers stay NumPy's", "give accept int(token)",
+            grown="for i, token in zip(active, chosen):\n    rows[i].accept(token, stops)"),
+    looping("takes the ids for an array", "an array or a list of ids",
+            grown="for i, token in zip(active, chosen.tolist()):\n    rows[i].accept(token, stops)"),
+    Right("grow_rows", "with masks and a list that grows", body={0: '''
 logits = forward_pending(model, rows, cache)
-for left in range(max_new_tokens, 0, -1):
-    active = [i for i, row in enumerate(rows) if not row.done]
-    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
-    last = left == 1 or all(row.done for row in rows)
-    yield [row.release(everything=last) for row in rows]
-    if last:
-        return
-    logits = forward_pending(model, rows, cache)'''),
-    Wrong("grow_rows", "one list for all steps", says="yield a new list", body='''
-new = [[] for row in rows]
-for step in range(1, max_new_tokens + 1):
-    active = [i for i, row in enumerate(rows) if not row.done]
-    logits = forward_pending(model, rows, cache)[active]
-    chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
-    last = step == max_new_tokens or all(row.done for row in rows)
-    for i, row in enumerate(rows):
-        new[i] = row.release(everything=last)
-    yield new
-    if last:
-        return
-'''),
-    Wrong("grow_rows", "takes the ids for an array", says="an array or a list of ids", body='''
-for step in range(1, max_new_tokens + 1):
-    active = [i for i, row in enumerate(rows) if not row.done]
-    logits = forward_pending(model, rows, cache)[active]
-    chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen.tolist()):
-        rows[i].accept(token, stops)
-    last = step == max_new_tokens or all(row.done for row in rows)
-    yield [row.release(everything=last) for row in rows]
-    if last:
-        return
-'''),
-    Wrong("grow_rows", "returns the list of all steps", says="no generator", body='''
-steps = []
-while len(steps) < max_new_tokens and not all(row.done for row in rows):
-    logits = forward_pending(model, rows, cache)
-    active = [i for i, row in enumerate(rows) if not row.done]
-    chosen = sampler(logits[active], [rows[i].history for i in active], [rows[i].rng for i in active])
-    for i, token in zip(active, chosen):
-        rows[i].accept(int(token), stops)
-    last = len(steps) + 1 == max_new_tokens or all(row.done for row in rows)
-    steps.append([row.release(everything=last) for row in rows])
-return steps'''),
-    Right("grow_rows", "counts down and keeps masks", body='''
-left = max_new_tokens
-while left and not all(row.done for row in rows):
-    logits = forward_pending(model, rows, cache)
-    live = [not row.done for row in rows]
-    running = [row for row in rows if not row.done]
-    ids = sampler(logits[np.array(live)], [row.history for row in running], [row.rng for row in running])
-    for row, token in zip(running, ids):
-        row.accept(int(token), stops)
-    left -= 1
-    over = left == 0 or all(row.done for row in rows)
-    new = []
-    for row in rows:
-        new.append(row.release(everything=over))
-    yield new'''),
+running = [row for row in rows if not row.done]
+ids = sampler(logits[np.array([not row.done for row in rows])], [row.history for row in running], [row.rng for row in running])
+for row, token in zip(running, ids):
+    row.accept(int(token), stops)''', 1: '''
+new = []
+for row in rows:
+    new.append(row.release(everything=last))
+yield new'''}),
 
     # ---- first_difference
     comparing("the lowest position of all layers", "lowest", choose="min(np.argwhere(bad).tolist(), key=lambda at: (at[1], -at[0]))"),

@@ -53,9 +53,9 @@ def token_probabilities(logits, temperature=1.0, top_k=None, top_p=None, min_p=N
         np.exp(p, out=p)
         ### END SOLUTION
     if top_p is not None and top_p < 1:
-        ### BEGIN SOLUTION
         p /= p.sum()
-        order = likeliest(p, (1 - top_p) / V)                   # the list is full before it comes to smaller ones
+        order = likeliest(p, (1 - top_p) / V)                   # all smaller ones together are less than 1 - top_p
+        ### BEGIN SOLUTION
         order = order[:np.searchsorted(p[order].cumsum(), top_p) + 1]       # the token that reaches top_p is kept
         ### END SOLUTION
         ids, p = np.arange(V)[ids][order], p[order]
@@ -81,6 +81,27 @@ def penalise(logits, history, penalty):
     return logits
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #ada7a486
+def check_options(sampler):
+    """A ValueError for an option of a Sampler that makes no sense."""
+    def check(name, meaning, good):
+        value = getattr(sampler, name)
+        if isinstance(value, bool) or not good(value):
+            raise ValueError(f"{name} is {value!r}, but it must be {meaning}.")
+    def number(value):
+        try:
+            return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
+        except OverflowError:                               # a whole number beyond every float
+            return False
+    def share(value):
+        return value is None or number(value) and 0 <= value <= 1
+    check("temperature", "a number, 0 (greedy) or larger", lambda v: number(v) and v >= 0)
+    check("top_k", "a whole number, 1 or larger, or None (off)",
+          lambda v: v is None or isinstance(v, (int, np.integer)) and v >= 1)
+    check("top_p", "a number from 0 to 1, or None (off)", share)
+    check("min_p", "a number from 0 to 1, or None (off)", share)
+    check("repetition_penalty", "a number above 0; 1 is off", lambda v: number(v) and v > 0)
+
+# %% ../../modules/source/07_generation/07_generation.ipynb #548f81b2
 @dataclass(frozen=True)
 class Sampler:
     """Chooses the next token from logits.
@@ -97,23 +118,7 @@ class Sampler:
     repetition_penalty: float = 1.0
 
     def __post_init__(self):
-        def check(name, meaning, good):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not good(value):
-                raise ValueError(f"{name} is {value!r}, but it must be {meaning}.")
-        def number(value):
-            try:
-                return isinstance(value, (int, float, np.integer, np.floating)) and math.isfinite(value)
-            except OverflowError:                               # a whole number beyond every float
-                return False
-        def share(value):
-            return value is None or number(value) and 0 <= value <= 1
-        check("temperature", "a number, 0 (greedy) or larger", lambda v: number(v) and v >= 0)
-        check("top_k", "a whole number, 1 or larger, or None (off)",
-              lambda v: v is None or isinstance(v, (int, np.integer)) and v >= 1)
-        check("top_p", "a number from 0 to 1, or None (off)", share)
-        check("min_p", "a number from 0 to 1, or None (off)", share)
-        check("repetition_penalty", "a number above 0; 1 is off", lambda v: number(v) and v > 0)
+        check_options(self)
 
     def probabilities(self, logits, history=()):
         """The probabilities (V,), float64, with which each token comes next. logits: (V,); history: ids."""
@@ -186,18 +191,19 @@ def accept(self, token, stops):
 
     stops: lists of ids. If several are complete, the longest is cut off.
     """
-    ### BEGIN SOLUTION
     self.history.append(token)
-    self.held = complete = 0
+    complete = 0                                                # the length of the longest stop that is complete
+    ### BEGIN SOLUTION
+    self.held = 0
     for stop in stops:
         n = overlap(self, stop)
         self.held = max(self.held, n)
         if n == len(stop):
             complete = max(complete, n)
+    ### END SOLUTION
     if complete:
         del self.history[-complete:]
         self.done, self.held = True, 0
-    ### END SOLUTION
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #1e220bcc
 PREFILL_CHUNK = 512     # tokens forwarded at once with a cache: bounds the memory for scores, changes no result
@@ -235,21 +241,23 @@ def grow_rows(model, rows, max_new_tokens, cache, sampler, stops):
     Yields after each step, for every row, the list of ids that can be handed out now; it may be empty.
     sampler: (logits (B, V), B histories, B generators) -> B ids, for the rows that are not done. stops: lists of ids.
     """
-    ### BEGIN SOLUTION
     active = list(range(len(rows)))                         # the rows that no stop sequence has ended
     for step in range(1, max_new_tokens + 1):
+        ### BEGIN SOLUTION
         logits = forward_pending(model, rows, cache)
         if len(active) < len(rows):
             logits = logits[active]
         chosen = sampler(logits, [rows[i].history for i in active], [rows[i].rng for i in active])
         for i, token in zip(active, chosen):
             rows[i].accept(int(token), stops)
+        ### END SOLUTION
         active = [i for i in active if not rows[i].done]
         last = step == max_new_tokens or not active
+        ### BEGIN SOLUTION
         yield [row.release(everything=last) for row in rows]
-        if last:
+        ### END SOLUTION
+        if last:                                            # the ids that were chosen last are never forwarded
             return
-    ### END SOLUTION
 
 # %% ../../modules/source/07_generation/07_generation.ipynb #56e216fc
 def id_list(ids, what, advice="Encode text with the tokenizer first."):
