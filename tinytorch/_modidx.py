@@ -95,6 +95,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                        'tinytorch.core.layers.named_parameters': ( '02_layers/layers.html#named_parameters',
                                                                                    'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.normal': ('02_layers/layers.html#normal', 'tinytorch/core/layers.py'),
+                                       'tinytorch.core.layers.parts': ('02_layers/layers.html#parts', 'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.rms_norm': ('02_layers/layers.html#rms_norm', 'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.silu': ('02_layers/layers.html#silu', 'tinytorch/core/layers.py'),
                                        'tinytorch.core.layers.softmax': ('02_layers/layers.html#softmax', 'tinytorch/core/layers.py'),

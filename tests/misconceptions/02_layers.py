@@ -61,44 +61,30 @@ SWIGLU_RIGHT = {
     "by_up": "grad * gate * sigmoid",
 }
 
-LINEAR = '''
-y = {y}
-
-def backward(grad):
-    flat = x.data.reshape(-1, d_in)
-    grad_rows = grad.reshape(-1, d_out)
-    parts = [{by_x}, {by_weight}]
-    if {has_bias}:
-        parts.append({by_bias})
-    return tuple(parts)
+LINEAR = "y = {y}", '''
+flat = grad.reshape(-1, d_out)
+by_x = {by_x}
+by_weight = {by_weight}
+by_bias = {by_bias}
 '''
 LINEAR_RIGHT = {
-    "y": "x.data @ weight.data",
-    "by_x": "grad @ weight.data.T",
-    "by_weight": "flat.T @ grad_rows",
-    "has_bias": "bias is not None",
-    "by_bias": "grad_rows.sum(axis=0)",
+    "y": "data @ matrix",
+    "by_x": "grad @ matrix.T",
+    "by_weight": "rows.T @ flat",
+    "by_bias": "flat.sum(axis=0)",
 }
 
-WALK = '''
-seen = set()
 
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if {wanted}:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in {items} if isinstance(value, Module) else enumerate(value):
-            {descend}(f"{{name}}.{{key}}" if name else str(key), item)
+def walking(name, says, *, once="id(value) not in seen", mark="seen.add(id(value))", pair="name, value", parts="parts(value)",
+            path='f"{name}.{key}" if name else key', descend="yield from walk"):
+    """An answer to modules, right but for what is given here."""
+    return Wrong("modules", name, says=says, body=f'''
+if isinstance(value, Tensor) and {once}:
+    {mark}
+    yield {pair}
+for key, part in {parts}:
+    {descend}({path}, part)''')
 
-yield from walk(prefix, self)
-'''
-WALK_RIGHT = {
-    "wanted": "id(value) not in seen",
-    "items": "vars(value).items()",
-    "descend": "yield from walk",
-}
 
 ANSWERS = [
     # ---- softmax
@@ -478,287 +464,122 @@ part[..., width:] += grad * silu_gate
 
     # ---- linear
     Wrong("linear", "weight transposed", says="the weight was transposed",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "y": "x.data @ weight.data.T"})),
-    Wrong("linear", "result stays flat", says="The result: expected shape (3, 2, 4), but it is (6, 4)", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "y": "x.data.reshape(-1, d_in) @ weight.data", "by_x": "(grad_rows @ weight.data.T).reshape(x.shape)"})),
+          body=filled(LINEAR, LINEAR_RIGHT, y="data @ matrix.T")),
+    Wrong("linear", "result stays flat", says="The result: expected shape (3, 2, 4), but it is (6, 4)",
+          body=filled(LINEAR, LINEAR_RIGHT, y="rows @ matrix", by_x="(flat @ matrix.T).reshape(x.shape)")),
     Wrong("linear", "weight not transposed in the gradient", says="the weight must be transposed here",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_x": "grad @ weight.data"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_x="grad @ matrix")),
     Wrong("linear", "weight gradient transposed", says="it is transposed; the weight is (in, out)",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "grad_rows.T @ flat"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_weight="flat.T @ rows")),
     Wrong("linear", "weight gradient not flattened", says="sum over all leading axes",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "x.data.swapaxes(-1, -2) @ grad"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_weight="data.swapaxes(-1, -2) @ grad")),
     Wrong("linear", "nothing flattened in the way back", says="sum over all leading axes",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "flat.T @ grad"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_weight="rows.T @ grad")),
     Wrong("linear", "gradient by x stays flat", says="did not get the shape of x back",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_x": "grad_rows @ weight.data.T"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_x="flat @ matrix.T")),
     Wrong("linear", "bias gradient over the batch only", says="sum over all leading axes",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_bias": "grad.sum(axis=0)"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_bias="grad.sum(axis=0)")),
     Wrong("linear", "bias gradient averaged", says="the sum is wanted",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_bias": "grad_rows.mean(axis=0)"})),
-    Wrong("linear", "flattened the wrong way", says="linear of shape (3, 2, 4): expected", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "y": "(weight.data.T @ x.data.reshape(d_in, -1)).T.reshape(x.shape[:-1] + (d_out,))"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_bias="flat.mean(axis=0)")),
+    Wrong("linear", "the bias gradient has another name", says="name 'by_bias' is not defined",
+          body={0: "y = data @ matrix", 1: LINEAR[1].replace("by_bias =", "by_b =").format(**LINEAR_RIGHT)}),
+    Wrong("linear", "flattened the wrong way", says="linear of shape (3, 2, 4): expected",
+          body=filled(LINEAR, LINEAR_RIGHT, y="(matrix.T @ data.reshape(d_in, -1)).T.reshape(x.shape[:-1] + (d_out,))")),
     Wrong("linear", "float64 by the weight", says="gradient by the weight: expected float32, but it is float64",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "by_weight": "sum(np.outer(r, g) for r, g in zip(flat, grad_rows)) * np.ones(1)"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_weight="sum(np.outer(r, g) for r, g in zip(rows, flat)) * np.ones(1)")),
     Wrong("linear", "adds the bias, too", says="the bias was added twice",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "y": "x.data @ weight.data + (0 if bias is None else bias.data)"})),
-    Wrong("linear", "always three gradients", says="Here the bias is None", body=LINEAR.format(**{**LINEAR_RIGHT, "has_bias": "True"})),
+          body=filled(LINEAR, LINEAR_RIGHT, y="data @ matrix + (0 if bias is None else bias.data)")),
     Wrong("linear", "asks whether the bias is true", says="where `if bias is not None` is meant",
-          body=LINEAR.format(**{**LINEAR_RIGHT, "has_bias": "bias"})),
-    Wrong("linear", "flags exchanged", says="Usually `requires_grad` of another Tensor was asked", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "by_x": "grad @ weight.data.T if weight.requires_grad else None",
-        "by_weight": "flat.T @ grad_rows if x.requires_grad else None"})),
-    Wrong("linear", "the bias asks the weight", says="Here only bias requires a gradient", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "by_bias": "grad_rows.sum(axis=0) if weight.requires_grad else None"})),
-    Wrong("linear", "two gradients if the bias needs none", says="with a bias there are always three", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "has_bias": "bias is not None and bias.requires_grad"})),
+          body=filled(LINEAR, LINEAR_RIGHT, by_bias="flat.sum(axis=0) if bias else None")),
+    Wrong("linear", "flags exchanged", says="Usually `requires_grad` of another Tensor was asked", body=filled(
+        LINEAR, LINEAR_RIGHT, by_x="grad @ matrix.T if weight.requires_grad else None",
+        by_weight="rows.T @ flat if x.requires_grad else None")),
+    Wrong("linear", "the bias asks the weight", says="Here only bias requires a gradient", body=filled(
+        LINEAR, LINEAR_RIGHT, by_bias="flat.sum(axis=0) if weight.requires_grad else None")),
+    Wrong("linear", "asks a bias that is None", says="Here the bias is None", body=filled(
+        LINEAR, LINEAR_RIGHT, by_bias="flat.sum(axis=0) if bias.requires_grad else None")),
     Wrong("linear", "the plain version", says="Write it as one",
-          body="return x @ weight if bias is None else x @ weight + bias"),
-    Right("linear", "without flattening", body=LINEAR.format(**LINEAR_RIGHT)),
-    Right("linear", "None where no gradient is needed", body=LINEAR.format(**{
-        **LINEAR_RIGHT, "by_x": "grad @ weight.data.T if x.requires_grad else None",
-        "by_weight": "flat.T @ grad_rows if weight.requires_grad else None",
-        "by_bias": "grad_rows.sum(axis=0) if bias.requires_grad else None"})),
-    Right("linear", "with einsum", body=LINEAR.format(
-        y='np.einsum("...i,io->...o", x.data, weight.data)', has_bias="bias is not None",
-        by_x='np.einsum("...o,io->...i", grad, weight.data)',
-        by_weight='np.einsum("ni,no->io", flat, grad_rows)',
-        by_bias='np.einsum("no->o", grad_rows)')),
+          body={0: "return x @ weight if bias is None else x @ weight + bias"}),
+    Right("linear", "without flattening", body=filled(LINEAR, LINEAR_RIGHT)),
+    Right("linear", "None where no gradient is needed", body=filled(
+        LINEAR, LINEAR_RIGHT, by_x="grad @ matrix.T if x.requires_grad else None",
+        by_weight="rows.T @ flat if weight.requires_grad else None",
+        by_bias="flat.sum(axis=0) if bias is not None and bias.requires_grad else None")),
+    Right("linear", "with einsum", body=filled(
+        LINEAR, LINEAR_RIGHT, y='np.einsum("...i,io->...o", data, matrix)', by_x='np.einsum("...o,io->...i", grad, matrix)',
+        by_weight='np.einsum("ni,no->io", rows, flat)', by_bias='np.einsum("no->o", flat)')),
 
     # ---- modules
-    Wrong("modules", "lists skipped", says="Modules in lists are skipped", body='''
-for name, value in vars(self).items():
-    path = f"{prefix}.{name}" if prefix else name
-    if isinstance(value, Tensor):
-        yield path, value
-    elif isinstance(value, Module):
-        yield from value.named_parameters(path)
-'''),
-    Wrong("modules", "tuples skipped", says="Modules in tuples are skipped", body='''
-seen = set()
-for name, value in vars(self).items():
-    path = f"{prefix}.{name}" if prefix else name
-    for key, item in enumerate(value) if isinstance(value, list) else [(None, value)]:
-        full = path if key is None else f"{path}.{key}"
-        found = [(full, item)] if isinstance(item, Tensor) else []
-        found = item.named_parameters(full) if isinstance(item, Module) else found
-        for found_name, tensor in found:
-            if id(tensor) not in seen:
-                seen.add(id(tensor))
-                yield found_name, tensor
-'''),
-    Wrong("modules", "takes all that a list holds for modules", says="a list may hold all of these", body='''
-def own(module, path):
-    for name, value in vars(module).items():
-        if isinstance(value, Tensor):
-            yield f"{path}.{name}" if path else name, value
-
-yield from own(self, prefix)
-for name, value in vars(self).items():
-    if isinstance(value, Module):
-        yield from own(value, name)
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from own(item, f"{name}.{i}")
-'''),
-    Wrong("modules", "one level only", says="Modules inside modules inside the model are skipped", body='''
-def own(module, path):
-    for name, value in vars(module).items():
-        if isinstance(value, Tensor):
-            yield f"{path}.{name}" if path else name, value
-
-yield from own(self, prefix)
-for name, value in vars(self).items():
-    if isinstance(value, Module):
-        yield from own(value, name)
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
+    walking("shared weight twice", "A shared Tensor must come once", once="True"),
+    walking("lists are no modules", "Some are missing", parts="parts(value) if isinstance(value, Module) else ()"),
+    Wrong("modules", "one level only", says="Some are missing", body='''
+for key, part in parts(value):
+    if isinstance(part, Tensor) and id(part) not in seen:
+        seen.add(id(part))
+        yield f"{name}.{key}" if name else key, part'''),
+    Wrong("modules", "only modules directly in a list", says="Some are missing", body='''
+for key, part in parts(value):
+    path = f"{name}.{key}" if name else key
+    if isinstance(part, Tensor) and id(part) not in seen:
+        seen.add(id(part))
+        yield path, part
+    elif isinstance(part, Module):
+        yield from walk(path, part)
+    else:
+        for number, item in parts(part):
             if isinstance(item, Module):
-                yield from own(item, f"{name}.{i}")
-'''),
-    Wrong("modules", "shared weight twice", says="A shared Tensor must come once", body='''
-def walk(name, value):
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Module):
-        for key, item in vars(value).items():
-            yield from walk(f"{name}.{key}" if name else key, item)
-    elif isinstance(value, (list, tuple)):
-        for key, item in enumerate(value):
-            yield from walk(f"{name}.{key}", item)
-
-yield from walk(prefix, self)
-'''),
+                yield from walk(f"{path}.{number}", item)'''),
     Wrong("modules", "remembers within one module only", says="also where two modules hold it", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, Module):
-        yield from value.named_parameters(name)
-    elif isinstance(value, (list, tuple)):
-        for key, item in enumerate(value):
-            yield from walk(f"{name}.{key}", item)
-
-for key, item in vars(self).items():
-    yield from walk(f"{prefix}.{key}" if prefix else key, item)
-'''),
-    Wrong("modules", "the last name wins", says="under its first name", body='''
-found = {}
-
-def visit(name, value):
-    if isinstance(value, Tensor):
-        found[id(value)] = name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            visit(f"{name}.{key}" if name else key, item)
-
-visit(prefix, self)
-yield from found.values()
-'''),
-    Wrong("modules", "equal numbers are taken for one Tensor", says="Tensors with equal numbers are not the same Tensor", body='''
+met = set()
+if isinstance(value, Tensor):
+    yield name, value
+for key, part in parts(value):
+    if id(part) not in met:
+        met.add(id(part))
+        yield from walk(f"{name}.{key}" if name else key, part)'''),
+    walking("begins at the end", "in which the attributes were set", parts="reversed(list(parts(value)))"),
+    walking("equal numbers are taken for one Tensor", "Tensors with equal numbers are not the same Tensor",
+            once="value.data.tobytes() not in seen", mark="seen.add(value.data.tobytes())"),
+    walking("forgets what it met", "A shared Tensor must come once", mark="pass"),
+    walking("no list index in the name", "A name is the whole path, list indices too",
+            path='name if isinstance(key, int) else f"{name}.{key}" if name else key'),
+    walking("a name begins with a dot", "joined by dots", path='f"{name}.{key}"'),
+    walking("the last part of the path alone", "A name is the whole path", path="str(key)"),
+    walking("no dots", "joined by dots", path='f"{name}{key}"'),
+    walking("arrays instead of Tensors", "The second of each pair is the parameter itself", pair="name, value.data"),
+    walking("a generator called without yield from", "only with `yield from`", descend="walk"),
+    walking("gives back the walk of the first part", "only with `yield from`", descend="return walk"),
+    walking("yields the walks themselves", "must yield pairs", descend="yield walk"),
+    walking("only what requires a gradient", "whether it requires a gradient or not",
+            once="value.requires_grad and id(value) not in seen"),
+    walking("Tensors before modules", "in which the attributes were set",
+            parts="sorted(parts(value), key=lambda item: not isinstance(item[1], Tensor))"),
+    walking("sorted by name", "in which the attributes were set", parts="sorted(parts(value))"),
+    walking("names only", "must yield pairs", pair="name"),
+    walking("Tensor before the name", "must yield pairs", pair="value, name"),
+    Wrong("modules", "takes everything for a module", says="for any value", body='''
+if isinstance(value, Tensor):
+    yield name, value
+    return
+for key, part in vars(value).items():
+    yield from walk(f"{name}.{key}" if name else key, part)'''),
+    Right("modules", "as a list, with the Tensors looked at from their module", body='''
 found = []
-
-def walk(name, value):
+for key, part in parts(value):
+    path = ".".join(filter(None, [name, str(key)]))
+    if not isinstance(part, Tensor):
+        found += walk(path, part)
+    elif id(part) not in seen:
+        seen.add(id(part))
+        found.append((path, part))
+return found'''),
+    Right("modules", "with a list of what was seen", body='''
+if id(value) not in seen:
+    seen.add(id(value))
     if isinstance(value, Tensor):
-        if not any(np.array_equal(value.data, other) for other in found):
-            found.append(value.data)
-            yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            yield from walk(f"{name}.{key}" if name else key, item)
-
-yield from walk(prefix, self)
-'''),
-    Wrong("modules", "only modules directly in a list", says="Modules in lists in lists are skipped", body='''
-seen = set()
-
-def walk(module, path):
-    for key, value in vars(module).items():
-        name = f"{path}.{key}" if path else key
-        if isinstance(value, Tensor) and id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-        elif isinstance(value, Module):
-            yield from walk(value, name)
-        elif isinstance(value, (list, tuple)):
-            for i, item in enumerate(value):
-                if isinstance(item, Module):
-                    yield from walk(item, f"{name}.{i}")
-
-yield from walk(self, prefix)
-'''),
-    Wrong("modules", "no Tensors in lists", says="Tensors in lists are skipped", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Module):
-        for key, item in vars(value).items():
-            path = f"{name}.{key}" if name else key
-            if isinstance(item, Tensor):
-                if id(item) not in seen:
-                    seen.add(id(item))
-                    yield path, item
-            else:
-                yield from walk(path, item)
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from walk(f"{name}.{i}", item)
-
-yield from walk(prefix, self)
-'''),
-    Wrong("modules", "no list index in the name", says="A name is the whole path, list indices too", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor):
-        if id(value) not in seen:
-            seen.add(id(value))
-            yield name, value
-    elif isinstance(value, Module):
-        for key, item in vars(value).items():
-            yield from walk(f"{name}.{key}" if name else key, item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from walk(name, item)
-
-yield from walk(prefix, self)
-'''),
-    Wrong("modules", "prefix without a dot", says="A prefix is joined by a dot", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor) and id(value) not in seen:
-        seen.add(id(value))
-        yield prefix + name, value
-    elif isinstance(value, Module):
-        for key, item in vars(value).items():
-            yield from walk(f"{name}.{key}" if name else key, item)
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from walk(f"{name}.{i}", item)
-
-yield from walk("", self)
-'''),
-    Wrong("modules", "prefix ignored", says="With prefix 'a.b' expected", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor) and id(value) not in seen:
-        seen.add(id(value))
         yield name, value
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            yield from walk(f"{name}.{key}" if name else key, item)
-
-yield from walk("", self)
-'''),
-    Wrong("modules", "arrays instead of Tensors", says="The second of each pair is the parameter itself", body='''
-seen = set()
-
-def walk(name, value):
-    if isinstance(value, Tensor) and id(value) not in seen:
-        seen.add(id(value))
-        yield name, value.data
-    elif isinstance(value, (Module, list, tuple)):
-        for key, item in vars(value).items() if isinstance(value, Module) else enumerate(value):
-            yield from walk(f"{name}.{key}" if name else key, item)
-
-yield from walk(prefix, self)
-'''),
-    Wrong("modules", "a generator called without yield from", says="only with `yield from`",
-          body=WALK.format(**{**WALK_RIGHT, "descend": "walk"})),
-    Wrong("modules", "no yield from at the end", says="named_parameters gave None back",
-          body=WALK.format(**WALK_RIGHT).replace("yield from walk(prefix", "walk(prefix")),
-    Wrong("modules", "only what requires a gradient", says="whether it requires a gradient or not",
-          body=WALK.format(**{**WALK_RIGHT, "wanted": "value.requires_grad and id(value) not in seen"})),
-    Wrong("modules", "remembers what an earlier call saw", says="A second call yields other parameters",
-          body=WALK.format(**WALK_RIGHT).replace("seen = set()", 'seen = self.__dict__.setdefault("_seen", set())')),
-    Wrong("modules", "Tensors before modules", says="in which the attributes were set", body=WALK.format(**{
-        **WALK_RIGHT, "items": "sorted(vars(value).items(), key=lambda item: not isinstance(item[1], Tensor))"})),
-    Wrong("modules", "names only", says="must yield pairs",
-          body=WALK.format(**WALK_RIGHT).replace("yield name, value", "yield name")),
-    Wrong("modules", "Tensor before the name", says="must yield pairs",
-          body=WALK.format(**WALK_RIGHT).replace("yield name, value", "yield value, name")),
-    Wrong("modules", "sorted by name", says="in which the attributes were set",
-          body=WALK.format(**{**WALK_RIGHT, "items": "sorted(vars(value).items())"})),
-    Right("modules", "collected in a dictionary", body='''
-found = {}
-
-def visit(path, value):
-    if isinstance(value, Tensor):
-        if all(value is not other for other in found.values()):
-            found[".".join(path)] = value
-    elif isinstance(value, Module):
-        for key in value.__dict__:
-            visit(path + [key], value.__dict__[key])
-    elif isinstance(value, (list, tuple)):
-        for i in range(len(value)):
-            visit(path + [str(i)], value[i])
-
-visit(prefix.split(".") if prefix else [], self)
-yield from found.items()
-'''),
+    else:
+        for key, part in parts(value):
+            for pair in walk(name + "." + str(key) if name else str(key), part):
+                yield pair'''),
 ]

@@ -166,10 +166,10 @@ def swiglu(gate_up):
     if odd:
         raise ValueError(f"swiglu splits the last axis into gate and up, so it must be even, but it is {data.shape[-1]}.")
     gate, up = data[..., :width], data[..., width:]
-    ### BEGIN SOLUTION
     divisor = -gate
     np.exp(divisor, out=divisor)
-    divisor += 1                                                    # 1 + exp(-gate), kept for the backward
+    divisor += 1                                                    # 1 + exp(-gate), made in one array
+    ### BEGIN SOLUTION
     y = gate / divisor                                              # silu(gate)
     y *= up
     ### END SOLUTION
@@ -211,16 +211,19 @@ def linear(x, weight, bias=None):
         raise ValueError(f"linear expects {d_in} features on the last axis, but the input has shape {x.shape}.")
     if bias is not None and bias.shape != (d_out,):                 # NumPy would add others, too, without a word
         raise ValueError(f"linear needs a bias of shape ({d_out},), but it has shape {bias.shape}.")
-    ### BEGIN SOLUTION
     rows = data.reshape(-1, d_in)                                   # all leading axes become one
+    ### BEGIN SOLUTION
     y = matmul_few_rows(rows, matrix).reshape(data.shape[:-1] + (d_out,))
+    ### END SOLUTION
 
     def backward(grad):
+        ### BEGIN SOLUTION
         grad = grad.reshape(-1, d_out)
         by_x = np.dot(grad, matrix.T).reshape(data.shape) if x.requires_grad else None
         by_weight = np.dot(rows.T, grad) if weight.requires_grad else None
-        return (by_x, by_weight) if bias is None else (by_x, by_weight, grad.sum(axis=0))
-    ### END SOLUTION
+        by_bias = None if bias is None else grad.sum(axis=0)
+        ### END SOLUTION
+        return (by_x, by_weight) if bias is None else (by_x, by_weight, by_bias)
 
     if bias is None:
         return record(y, backward, x, weight)
@@ -270,6 +273,13 @@ class Module:
         """
         return {name: parameter.data for name, parameter in self.named_parameters()}
 
+# %% ../../modules/source/02_layers/02_layers.ipynb #9e4a9855
+def parts(value):
+    """Pairs (key, part) of what a Module, a list or a tuple holds, by attribute name or index; of anything else no pairs."""
+    if isinstance(value, Module):
+        return vars(value).items()              # in the order in which the attributes were set
+    return enumerate(value) if isinstance(value, (list, tuple)) else ()
+
 # %% ../../modules/source/02_layers/02_layers.ipynb #e63a18f5
 @add_to_class(Module)
 def named_parameters(self, prefix=""):
@@ -279,22 +289,20 @@ def named_parameters(self, prefix=""):
     not empty comes before them, joined by a dot too.
     A Tensor that is reached twice comes once, under the first name.
     """
-    ### BEGIN SOLUTION
     seen = set()
 
     def walk(name, value):
-        if not isinstance(value, (Tensor, Module, list, tuple)) or id(value) in seen:
+        ### BEGIN SOLUTION
+        if id(value) in seen:
             return
         seen.add(id(value))
         if isinstance(value, Tensor):
             yield name, value
-            return
-        items = vars(value).items() if isinstance(value, Module) else enumerate(value)
-        for key, item in items:
-            yield from walk(f"{name}.{key}" if name else str(key), item)
+        for key, part in parts(value):
+            yield from walk(f"{name}.{key}" if name else key, part)
+        ### END SOLUTION
 
     yield from walk(prefix, self)
-    ### END SOLUTION
 
 # %% ../../modules/source/02_layers/02_layers.ipynb #6f21d0e3
 @add_to_class(Module)
