@@ -589,156 +589,63 @@ return (shares @ value).reshape(B, H, T, D), shares, np.ones((B, Hkv, group * T,
 '''),
 ]
 
-# The ways to cut, turn and give back, from which the answers to "heads" are made
-TURN = '''
-def turn(part):
-    return record(apply_rotary(part.data, rotation), lambda grad: (apply_rotary(grad, rotation.conj()),), part)
-'''
-CUT = '''
-shared = num_heads + num_kv_heads
-heads = x.reshape(B, T, total, D).swapaxes(1, 2)
-'''
 
-
-def one_operation(turned="apply_rotary(heads[:, :shared], rotation)", query="turn_back(grad)", key="turn_back(grad)",
-                  value="grad", columns="start:start + grad.shape[1]", zeros="np.zeros((B, T, total, D), grad.dtype)",
-                  back="apply_rotary(grad, rotation.conj())"):
-    """`split_heads` with one operation for each part; every argument is the code of one step."""
-    return f'''
-shared = num_heads + num_kv_heads
-heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
-turned = {turned}
-
-def turn_back(grad):
-    return {back}
-
-def place(grad, start):
-    whole = {zeros}
-    whole[:, :, {columns}] = grad.swapaxes(1, 2)
-    return (whole.reshape(B, T, width),)
-query = record(turned[:, :num_heads], lambda grad: place({query}, 0), x)
-key = record(turned[:, num_heads:shared], lambda grad: place({key}, num_heads), x)
-value = record(heads[:, shared:], lambda grad: place({value}, shared), x)
-return query, key, value
-'''
+def splitting(name, says, *, heads="x.data.reshape(B, T, total, D).swapaxes(1, 2)", turned="apply_rotary(heads[:, :shared], rotation)",
+              back="return apply_rotary(grad, rotation.conj())"):
+    """An answer to heads, right but for what is given here."""
+    return Wrong("heads", name, says=says, body={0: f"heads = {heads}\nturned = {turned}", 1: back})
 
 
 HEADS = [
-    Wrong("heads", "splits with a reshape alone", says="A reshape cannot exchange two axes", body={0: TURN + '''
-a, b = num_heads * D, (num_heads + num_kv_heads) * D
-return (turn(x[..., :a].reshape(B, num_heads, T, D)), turn(x[..., a:b].reshape(B, num_kv_heads, T, D)),
-        x[..., b:].reshape(B, num_kv_heads, T, D))
-'''}),
-    Wrong("heads", "three equal parts", says="the three parts have different widths", body={0: TURN + '''
-third = width // 3
-query, key, value = (x[..., i * third:(i + 1) * third].reshape(B, T, num_heads, -1).swapaxes(1, 2) for i in range(3))
-return turn(query), turn(key), value
-'''}),
-    Wrong("heads", "as many key heads as query heads", says="different widths", body={0: TURN + CUT + '''
-query, key = turn(heads[:, :num_heads]), turn(heads[:, num_heads:2 * num_heads])
-return query, key, heads[:, num_heads:2 * num_heads]
-'''}),
-    Wrong("heads", "value before key", says="key head 0 of token 0 must hold columns [8, 9]", body={0: TURN + CUT + '''
-return turn(heads[:, :num_heads]), turn(heads[:, shared:]), heads[:, num_heads:shared]
-'''}),
-    Wrong("heads", "query, key and value alternate for each group", says="Columns are query | key | value", body={0: TURN + '''
-group = num_heads // num_kv_heads
-parts = x.reshape(B, T, num_kv_heads, group + 2, D)
-query = parts[:, :, :, :group].reshape(B, T, num_heads, D).swapaxes(1, 2)
-return turn(query), turn(parts[:, :, :, group].swapaxes(1, 2)), parts[:, :, :, group + 1].swapaxes(1, 2)
-'''}),
-    Wrong("heads", "the heads vary fastest", says="head after head", body={0: TURN + '''
-heads = x.reshape(B, T, D, total).transpose(0, 3, 1, 2)
-shared = num_heads + num_kv_heads
-return turn(heads[:, :num_heads]), turn(heads[:, num_heads:shared]), heads[:, shared:]
-'''}),
-    Wrong("heads", "returns arrays", says="must be a Tensor", body={0: '''
-heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
-turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
-return turned[:, :num_heads], turned[:, num_heads:], heads[:, num_heads + num_kv_heads:]
-'''}),
-    Wrong("heads", "hands Tensors to apply_rotary", says="takes the array of a Tensor", body={0: CUT + '''
-return apply_rotary(heads[:, :num_heads], rotation), apply_rotary(heads[:, num_heads:shared], rotation), heads[:, shared:]
-'''}),
-    Wrong("heads", "nothing is turned", says="The query was not turned", body={0: CUT + '''
-return heads[:, :num_heads], heads[:, num_heads:shared], heads[:, shared:]
-'''}),
-    Wrong("heads", "only the queries are turned", says="The key was not turned", body={0: TURN + CUT + '''
-return turn(heads[:, :num_heads]), heads[:, num_heads:shared], heads[:, shared:]
-'''}),
-    Wrong("heads", "the values are turned too", says="it was turned", body={0: TURN + CUT + '''
-turned = turn(heads)
-return turned[:, :num_heads], turned[:, num_heads:shared], turned[:, shared:]
-'''}),
-    Wrong("heads", "turns the wrong way, and back the wrong way", says="The query was turned the wrong way", body={
-        0: one_operation("apply_rotary(heads[:, :shared], rotation.conj())", back="apply_rotary(grad, rotation)")}),
-    Wrong("heads", "turns the keys twice", says="by rotation: apply_rotary(..., rotation), once", body={0: TURN + CUT + '''
-both = turn(heads[:, :shared])
-return both[:, :num_heads], turn(both[:, num_heads:]), heads[:, shared:]
-'''}),
-    Wrong("heads", "turns in place", says="changed the numbers of x", body={0: one_operation(
-        "heads[:, :shared]\nturned[...] = apply_rotary(turned, rotation)")}),
-    Wrong("heads", "query and key are float64", says="so the query must be float32 too", body={
-        0: one_operation("apply_rotary(heads[:, :shared].astype(np.float64), rotation)")}),
-    Wrong("heads", "splits the array and loses the gradient", says="gradient was lost", body={0: '''
-heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
-turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
-query, key = np.split(turned, [num_heads], axis=1)
-return record(query, None), record(key, None), record(heads[:, num_heads + num_kv_heads:], None)
-'''}),
-    Wrong("heads", "the turned parts lose the gradient", says="gradient was lost", body={0: CUT + '''
-turned = Tensor(apply_rotary(heads[:, :shared].data, rotation), dtype=x.dtype)
-return turned[:, :num_heads], turned[:, num_heads:], heads[:, shared:]
-'''}),
-    Wrong("heads", "the gradients are turned like the input", says="of the query turns the gradient the same way as the forward", body={
-        0: one_operation(back="apply_rotary(grad, rotation)")}),
-    Wrong("heads", "the gradients are not turned", says="The gradient of the query came back as it was", body={
-        0: one_operation(back="grad")}),
-    Wrong("heads", "only the gradient of the query is turned", says="The gradient of the key came back as it was", body={
-        0: one_operation(key="grad")}),
-    Wrong("heads", "the gradient of the value is turned too", says="The gradient of the value was turned", body={
-        0: one_operation(value="turn_back(grad)")}),
-    Wrong("heads", "every gradient goes to the first columns", says="must arrive at the key's own columns", body={
-        0: one_operation(columns=":grad.shape[1]")}),
-    Wrong("heads", "the other columns get leftovers", says="be 0 at all others", body={
-        0: one_operation(zeros="np.ones((B, T, total, D), grad.dtype)")}),
-    Wrong("heads", "turns the gradient in place", says="wrote into the gradient", body={0: one_operation(
-        back="np.multiply(grad.view(COMPLEX[grad.dtype]), rotation.conj(), out=grad.view(COMPLEX[grad.dtype])).view(grad.dtype)")}),
-    Wrong("heads", "reads any gradient as complex numbers", says="backwards too", body={
-        0: one_operation(back="(grad.view(COMPLEX[grad.dtype]) * rotation.conj()).view(grad.dtype)")}),
-    Wrong("heads", "the gradient of split_heads is float64", says="comes back as float64", body={
-        0: one_operation(zeros="np.zeros((B, T, total, D))")}),
-    Wrong("heads", "the gradient of split_heads is always float32", says="must stay float64", body={
-        0: one_operation(zeros="np.zeros((B, T, total, D), np.float32)")}),
-    Wrong("heads", "one array for the gradients of all three parts", says="give each a new array", body={0: '''
-heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)
-turned = apply_rotary(heads[:, :num_heads + num_kv_heads], rotation)
-whole = np.zeros((B, T, total, D), x.dtype)
-def place(grad, start):
-    whole[...] = 0
-    whole[:, :, start:start + grad.shape[1]] = grad.swapaxes(1, 2)
-    return whole.reshape(B, T, width),
-back = rotation.conj()
-return (record(turned[:, :num_heads], lambda grad: place(apply_rotary(grad, back), 0), x),
-        record(turned[:, num_heads:], lambda grad: place(apply_rotary(grad, back), num_heads), x),
-        record(heads[:, num_heads + num_kv_heads:], lambda grad: place(grad, num_heads + num_kv_heads), x))
-'''}),
-    Wrong("heads", "merges with a reshape alone", says="exchange heads and tokens before the reshape", body={1: '''
+    splitting("splits with a reshape alone", "A reshape cannot exchange two axes", heads="x.data.reshape(B, total, T, D)"),
+    splitting("the heads vary fastest", "head after head", heads="x.data.reshape(B, T, D, total).transpose(0, 3, 1, 2)"),
+    splitting("heads and batch exchanged", "begin with x.data", heads="x.data.reshape(B, T, total, D).transpose(2, 0, 1, 3)"),
+    splitting("cuts the Tensor", "begin with x.data", heads="x.reshape(B, T, total, D).swapaxes(1, 2)"),
+    splitting("cuts the Tensor, turns its array", "begin with x.data", heads="x.reshape(B, T, total, D).swapaxes(1, 2)",
+              turned="apply_rotary(heads.data[:, :shared], rotation)"),
+    splitting("nothing is turned", "The query was not turned", turned="heads[:, :shared]"),
+    splitting("only the queries are turned", "The key was not turned",
+              turned="np.concatenate([apply_rotary(heads[:, :num_heads], rotation), heads[:, num_heads:shared]], axis=1)"),
+    splitting("the queries alone", "and `turned` the first 4 + 2", turned="apply_rotary(heads[:, :num_heads], rotation)"),
+    splitting("all heads are turned", "and `turned` the first 4 + 2", turned="apply_rotary(heads, rotation)"),
+    splitting("the values are turned too", "it was turned", heads="apply_rotary(x.data.reshape(B, T, total, D).swapaxes(1, 2), rotation)",
+              turned="heads[:, :shared]"),
+    splitting("turns the wrong way, and back the wrong way", "The query was turned the wrong way",
+              turned="apply_rotary(heads[:, :shared], rotation.conj())", back="return apply_rotary(grad, rotation)"),
+    splitting("turns twice", "by rotation: apply_rotary(..., rotation), once",
+              turned="apply_rotary(apply_rotary(heads[:, :shared], rotation), rotation)"),
+    splitting("turns in place", "changed the numbers of x", turned="heads[:, :shared]\nturned[...] = apply_rotary(turned, rotation)"),
+    splitting("query and key are float64", "so the query must be float32 too",
+              turned="apply_rotary(heads[:, :shared].astype(np.float64), rotation)"),
+    splitting("the gradients are turned like the input", "of the query turns the gradient the same way as the forward",
+              back="return apply_rotary(grad, rotation)"),
+    splitting("the gradients are not turned", "The gradient of the query came back as it was", back="return grad"),
+    splitting("the gradient is halved", "and nothing else", back="return apply_rotary(grad, rotation.conj()) / 2"),
+    splitting("turns the heads again, not the gradient", "and nothing else", back="return apply_rotary(heads, rotation.conj())"),
+    splitting("gives no gradient back", "turn_back must return the gradient", back="apply_rotary(grad, rotation.conj())"),
+    splitting("turns the gradient in place", "wrote into the gradient", back="grad[...] = apply_rotary(grad, rotation.conj())\nreturn grad"),
+    splitting("reads any gradient as complex numbers", "backwards too",
+              back="return (grad.view(COMPLEX[grad.dtype]) * rotation.conj()).view(grad.dtype)"),
+    splitting("the gradient of split_heads is float64", "comes back as float64",
+              back="return apply_rotary(grad.astype(np.float64), rotation.conj())"),
+    splitting("the gradient of split_heads is always float32", "must stay float64",
+              back="return apply_rotary(grad.astype(np.float32), rotation.conj())"),
+    Wrong("heads", "merges with a reshape alone", says="exchange heads and tokens before the reshape", body={2: '''
 return x.reshape(B, T, H * D)
 '''}),
-    Wrong("heads", "merges the numbers of the heads alternately", says="side by side", body={1: '''
+    Wrong("heads", "merges the numbers of the heads alternately", says="side by side", body={2: '''
 return x.transpose(0, 2, 3, 1).reshape(B, T, H * D)
 '''}),
-    Wrong("heads", "adds the heads up", says="must give (3, 2, 8)", body={1: '''
+    Wrong("heads", "adds the heads up", says="must give (3, 2, 8)", body={2: '''
 return x.sum(axis=1)
 '''}),
-    Wrong("heads", "merges the array and loses the gradient", says="gradient was lost", body={1: '''
+    Wrong("heads", "merges the array and loses the gradient", says="gradient of merge_heads was lost", body={2: '''
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), None)
 '''}),
-    Wrong("heads", "the gradient of merge_heads is only reshaped", says="give each head the columns", body={1: '''
+    Wrong("heads", "the gradient of merge_heads is only reshaped", says="give each head the columns", body={2: '''
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), lambda grad: (grad.reshape(B, H, T, D),), x)
 '''}),
-    Wrong("heads", "the gradient of merge_heads is float64", says="must stay float32", body={1: '''
+    Wrong("heads", "the gradient of merge_heads is float64", says="must stay float32", body={2: '''
 def backward(grad):
     whole = np.zeros((B, H, T, D))
     for h in range(H):
@@ -746,38 +653,36 @@ def backward(grad):
     return (whole,)
 return record(x.data.swapaxes(1, 2).reshape(B, T, H * D), backward, x)
 '''}),
-    Right("heads", "cuts with the operations of Tensor, turns both at once", body={0: TURN + CUT + '''
-both = turn(heads[:, :shared])
-return both[:, :num_heads], both[:, num_heads:], heads[:, shared:]
+    Right("heads", "the queries and the keys one after the other, and back by the quotient", body={0: '''
+heads = np.stack([x.data[:, :, n * D:(n + 1) * D] for n in range(total)], axis=1)
+turned = np.concatenate([apply_rotary(part, rotation) for part in np.split(heads[:, :shared], [num_heads], axis=1)], axis=1)
 ''', 1: '''
+return apply_rotary(grad, 1 / rotation)
+''', 2: '''
 return x.transpose(0, 2, 1, 3).reshape(B, T, -1)
 '''}),
-    Right("heads", "cut first, then reshape, then turn each", body={0: TURN + '''
-a, b = num_heads * D, (num_heads + num_kv_heads) * D
-query = x[:, :, :a].reshape(B, T, num_heads, D).transpose(0, 2, 1, 3)
-key = x[:, :, a:b].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
-value = x[:, :, b:].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
-return turn(query), turn(key), value
-''', 1: '''
-return x.swapaxes(1, 2).reshape(B, T, H * D)
-'''}),
-    Right("heads", "with cos and sin, one operation for each part", body={0: '''
-cos, sin = rotation.real.astype(x.dtype), rotation.imag.astype(x.dtype)
-heads = x.data.reshape(B, T, total, D).transpose(0, 2, 1, 3)
-
+    Right("heads", "with cos and sin", body={0: '''
 def turn(array, sin):
+    cos = rotation.real.astype(x.dtype)
     even, odd = array[..., 0::2], array[..., 1::2]
     return np.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(array.shape)
 
-def part(start, stop, turned):
-    def backward(grad):
-        columns = np.zeros_like(heads)
-        columns[:, start:stop] = turn(grad, -sin) if turned else grad
-        return (columns.transpose(0, 2, 1, 3).reshape(x.shape),)
-    data = turn(heads[:, start:stop], sin) if turned else heads[:, start:stop]
-    return record(data, backward, x)
-cut = num_heads + num_kv_heads
-return part(0, num_heads, True), part(num_heads, cut, True), part(cut, total, False)
+sin = rotation.imag.astype(x.dtype)
+heads = x.data.reshape(B, T, total, D).transpose(0, 2, 1, 3)
+turned = turn(heads[:, :shared], sin)
+''', 1: '''
+return turn(grad, -sin)
+''', 2: '''
+return x.swapaxes(1, 2).reshape(B, T, H * D)
+'''}),
+    Right("heads", "with the operations of Tensor, and nothing of what is given", body={0: '''
+def turn(part):
+    return record(apply_rotary(part.data, rotation), lambda grad: (apply_rotary(grad, rotation.conj()),), part)
+
+a, b = num_heads * D, shared * D
+query = x[:, :, :a].reshape(B, T, num_heads, D).transpose(0, 2, 1, 3)
+key = x[:, :, a:b].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
+return turn(query), turn(key), x[:, :, b:].reshape(B, T, num_kv_heads, D).transpose(0, 2, 1, 3)
 '''}),
 ]
 

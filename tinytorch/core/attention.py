@@ -211,13 +211,16 @@ def split_heads(x, num_heads, num_kv_heads, rotation):
     if 2 * rotation.shape[-1] != D:
         raise ValueError(f"The rotation turns heads of {2 * rotation.shape[-1]} numbers, but {width} columns cut into "
                          f"{total} heads make heads of {D}.")
+    shared = num_heads + num_kv_heads                                       # so many heads are turned
     ### BEGIN SOLUTION
-    shared = num_heads + num_kv_heads
     heads = x.data.reshape(B, T, total, D).swapaxes(1, 2)                   # (B, total, T, D), a view
     turned = apply_rotary(heads[:, :shared], rotation)
+    ### END SOLUTION
 
     def turn_back(grad):
+        ### BEGIN SOLUTION
         return apply_rotary(grad, rotation.conj())                          # the transpose of a rotation
+        ### END SOLUTION
 
     def place(grad, start):
         whole = np.zeros((B, T, total, D), grad.dtype)                      # the other heads have no part in it
@@ -226,7 +229,6 @@ def split_heads(x, num_heads, num_kv_heads, rotation):
     return (record(turned[:, :num_heads], lambda grad: place(turn_back(grad), 0), x),
             record(turned[:, num_heads:], lambda grad: place(turn_back(grad), num_heads), x),
             record(heads[:, shared:], lambda grad: place(grad, shared), x))
-    ### END SOLUTION
 
 
 def merge_heads(x):
