@@ -612,6 +612,18 @@ def test_to_do_means_that_the_stub_ended_the_check(workspace):
     assert found["grouped_attention"] == ("passed", "") and "Begin with" not in out
 
 
+def test_an_error_is_told_once(workspace):
+    """What meets an error of another exercise, whose own check has shown it, waits for that; the same one is not repeated."""
+    edit(workspace / f"{LESSON}.ipynb", give({
+        **all_right(), **{name: with_answer(solution(name), {0: "return 1 / 0"}) for name in ("apply_rotary", "grouped_attention")}}))
+    code, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert code == 1 and "Begin with apply_rotary:" in out
+    assert found["apply_rotary"] == found["grouped_attention"] == ("failed", "ZeroDivisionError: division by zero")
+    assert found["heads"] == found["attention"] == ("not reached", "waits for apply_rotary, which fails with ZeroDivisionError")
+    assert len(re.findall("^failed +grouped_attention-(?:mask|numbers) +the same as grouped_attention$", out, re.MULTILINE)) == 2
+
+
 def test_checks_use_what_the_lesson_gives(workspace):
     """Although cells of the student use its names or those of exercises for something else, and patch functions of others."""
     wrong = next(answer for answer in bank(lessons()[LESSON]) if isinstance(answer, Wrong) and answer.exercise == "visible")

@@ -164,6 +164,7 @@ def handed_out(lesson):
     return release(read(lessons()[lesson]))
 
 
+
 # %% ../modules/source/93_grading/93_grading.ipynb #5c611397
 @cache
 def given_sources(lesson):
@@ -624,8 +625,11 @@ def troubles(nb, lesson):
     return found + others[:1]
 
 
-def result_of(check, answers, notices):
-    """The result of a check; `answers` are the cells of a notebook's exercises by name, `notices` what `restore` said."""
+def result_of(check, answers, notices, before):
+    """The result of a check; `answers` are the cells of a notebook's exercises by name, `notices` what `restore` said.
+
+    before: the results of the checks above. An error that no check put into a sentence is told once.
+    """
     name, exercise, wrong = label(check), exercise_of(check), failure(check)
     answer = answers.get(exercise)
     if notices.get(marks(check)["grade_id"]) == DELETED:
@@ -646,7 +650,15 @@ def result_of(check, answers, notices):
         return Result(name, "not reached", f"waits for {waits}, which is still to do")
     if failure(answer):
         return Result(name, "failed", f"the cell of the exercise fails: {words(failure(answer))}")
-    return Result(name, "failed", words(wrong))
+    message = words(wrong)
+    for earlier in before:
+        if earlier.state == "failed" and earlier.message.startswith(f"{wrong.ename}: "):
+            other = earlier.check.partition("-")[0]
+            if other == exercise and earlier.message == message:
+                return Result(name, "failed", f"the same as {earlier.check}")
+            if other != exercise and answers[other].execution_count in cells_in(wrong.traceback):
+                return Result(name, "not reached", f"waits for {other}, which fails with {wrong.ename}")
+    return Result(name, "failed", message)
 
 # %% ../modules/source/93_grading/93_grading.ipynb #fbb76138
 def check(lesson, nb, notices, table, seconds, progress):
@@ -671,8 +683,9 @@ def check(lesson, nb, notices, table, seconds, progress):
     sentences = troubles(nb, lesson)
     if runner.replaced:
         sentences.append(f"your notebook gives {', '.join(runner.replaced)} another meaning; checks use the original")
-    answers = exercises(nb)
-    results = [result_of(cell, answers, notices) for cell in nb.cells if is_check(cell)]
+    answers, results = exercises(nb), []
+    for cell in filter(is_check, nb.cells):
+        results.append(result_of(cell, answers, notices, results))
     wrong = [result.message for result in results if result.state == "failed"]
     printed = "".join(output.get("text", "") for cell in nb.cells for output in cell.get("outputs", ()))
     sentences += [text for text in table.withheld.values() if wrong and text in printed and text not in "".join(wrong)]
