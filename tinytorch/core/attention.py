@@ -218,6 +218,7 @@ def split_heads(x, num_heads, num_kv_heads, rotation):
     ### END SOLUTION
 
     def turn_back(grad):
+        """From the gradient by turned heads to that by the same heads before."""
         ### BEGIN SOLUTION
         return apply_rotary(grad, rotation.conj())                          # the transpose of a rotation
         ### END SOLUTION

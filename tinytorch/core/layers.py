@@ -289,9 +289,10 @@ def named_parameters(self, prefix=""):
     not empty comes before them, joined by a dot too.
     A Tensor that is reached twice comes once, under the first name.
     """
-    seen = set()
+    seen = set()                                # the id of everything that was met
 
     def walk(name, value):
+        """Yield (path, Tensor) for every Tensor in `value`, whose own path is `name`."""
         ### BEGIN SOLUTION
         if id(value) in seen:
             return
