@@ -209,7 +209,8 @@ def test_a_real_ctrl_c(ctrl_c, here):
 @pytest.mark.parametrize("data, says", [
     (b"", "empty"), (b" \n\n", "empty"), (b"short", "5 tokens, but a window of 16"), (b"short", "--length"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "not a UTF-8 text"), (b"plain\0zero" * 100, "bytes that are zero"),
-    ("Grüße".encode("latin-1") * 100, "not a UTF-8 text"), (b"\xff\xfet\0e\0x\0t\0", "not a UTF-8 text"),
+    ("Grüße".encode("latin-1") * 100, "not a UTF-8 text"),
+    (b"\xef\xbb\xbfG\xfcte", "byte 4 is 0xfc"), (b"\xff\xfet\0e\0x\0t\0", "not a UTF-8 text"),
 ])
 def test_files_that_are_no_text(capsys, here, data, says):
     (here / "bad.txt").write_bytes(data)

@@ -497,7 +497,7 @@ def read_text(path):
         raise FileNotFoundError(f"There is no file {path}.")
     data = path.read_bytes()
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode("utf-8").removeprefix("\ufeff")      # "utf-8-sig" would count the bytes of an error from behind it
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a UTF-8 text: byte {error.start} is {data[error.start]:#04x}. If it is a text, save "
                          "it as UTF-8.") from None
