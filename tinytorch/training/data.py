@@ -414,7 +414,7 @@ def check_story(text):
     """Say of each sentence whether the grammar makes it, and of the story whether names, colours and pronouns keep to
     their owners. Returns a StoryCheck. A sentence ends with a full stop; what comes after the last one is a sentence too.
     """
-    sentences = [part for part in re.split(r"(?<=\.) ", text.strip()) if part]
+    sentences = re.split(r"(?<=\.) ", text.strip())
     parsed = [parse(sentence) for sentence in sentences]
     reader = StoryReader()
     for result in parsed:
@@ -450,16 +450,16 @@ def decided(story, halves=False):
 
 # %% ../../modules/source/92_training_data/92_training_data.ipynb #6c6563af
 def held_out(a, b):
-    """Whether the sum a + b is kept from training."""
-    return a < 100 and b < 100 and (100 * a + b) % 5 == 0
+    """Whether the sum of two numbers, b below 100, is kept from training."""
+    return a < 100 and b % 5 == 0
 
 
-def make_sum(rng, two_digits=0.6):
+def make_sum(rng):
     """A sum for training, such as "27+45=72". rng: a random.Random.
 
-    two_digits: the share of sums of two numbers of two digits; in the others the first number has three.
+    In six of ten both numbers have two digits; in the others the first one has three.
     """
-    short = rng.random() < two_digits
+    short = rng.random() < 0.6
     while True:
         a = int(10 + 90 * rng.random()) if short else int(100 + 900 * rng.random())
         b = int(10 + 90 * rng.random())

@@ -139,7 +139,7 @@ def grammatical(checks, after=0):
 
 def consistent(checks):
     """The share of stories of at least four sentences, as all have in training, in which nothing contradicts."""
-    return sum(check.consistent and len(check.sentences) >= 4 for check in checks) / max(1, len(checks))
+    return sum(check.consistent and len(check.sentences) >= 4 for check in checks) / len(checks)
 
 
 def examine_sums(model, pairs):
@@ -179,7 +179,7 @@ def examine(model, stories=100, sums=None, seed=0):
 # %% ../../modules/source/94_tiny_recipe/94_tiny_recipe.ipynb #c8d791ff
 def follow_part(model, part, begin, data, checkpoint, say, save_every):
     """Train a model as a part of the recipe says. begin: how many steps were taken before it."""
-    trainer = Trainer(model, lambda rng: data.batches(rng, begin + trainer.step), part.config, data_id="tiny")
+    trainer = Trainer(model, lambda rng: data.batches(rng, begin + trainer.step), part.config)
     if checkpoint.exists():
         load_checkpoint(trainer, checkpoint)
         say(f"going on after step {begin + trainer.step}")
