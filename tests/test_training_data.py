@@ -1,6 +1,7 @@
 """The stories and sums that a small model is trained on, and the judge of what it writes."""
 import contextlib
 import errno
+import hashlib
 import itertools
 import os
 import random
@@ -61,8 +62,14 @@ def test_seeds():
     assert all("\n" not in document for document in first)
 
 
-def test_the_same_seed_gives_this_text_on_every_machine():
-    assert make_story(random.Random(0)).startswith("On Sunday, Raj walked home with his green bell. In the evening Raj took")
+def test_the_same_seed_gives_these_texts_on_every_machine():
+    """The tiny model has learnt from such texts: who changes them trains it anew."""
+    rng, halves = random.Random(0), {"children": 2, "middle": 4, "owning": 1, "halves": True}
+    texts = [*itertools.islice(documents(0), 3000), *(make_story(rng, **halves) for _ in range(200))]
+    assert texts[:2] == ["Once upon a time, Omar went out with his black basket. Soon Omar drove to the empty lake. The black basket "
+                         "was light. In the end, Omar waved and said goodbye.", "334+82=416"]
+    assert hashlib.sha256("\n".join(texts).encode("utf-8")).hexdigest() == (
+        "965b6c8be107c90a1b81d8a1945d8fd714af8bf981c1a69a01522555df791a8e")
 
 
 def test_the_share_of_sums():
@@ -240,7 +247,7 @@ def test_sums_are_right_and_the_held_out_ones_never_written():
     for _ in range(60_000):
         a, b, c = map(int, re.fullmatch(r"(\d+)\+(\d+)=(\d+)", make_sum(rng)).groups())
         assert a + b == c
-        assert not (a < 100 and b < 100 and (100 * a + b) % 5 == 0), (a, b)
+        assert not (a < 100 and b < 100 and str(b)[-1] in "05"), (a, b)
         if 10 <= a < 100 and 10 <= b < 100:
             seen.add((a, b))
     pairs = {(a, b) for a in range(10, 100) for b in range(10, 100)}
