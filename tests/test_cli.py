@@ -19,6 +19,7 @@ import tinytorch
 from tests.lessons import ROOT
 from tests.tiny_gguf import tiny_config, write_tiny
 from tinytorch import cli
+from tinytorch.__main__ import start
 from tinytorch.cli import Lane, chart, main, printable, side_by_side, watch
 from tinytorch.course import DrawingConsole
 from tinytorch.generation.generate import Sampler, generate, stream
@@ -415,11 +416,16 @@ def test_ctrl_c_ends_politely(ctrl_c, long_path, arguments, sign):
         assert process.stderr.read().decode("utf-8").strip() == "Stopped."
 
 
-@pytest.mark.parametrize("library", ["numpy._core.multiarray", "typer"])
-def test_ctrl_c_while_it_is_still_importing(ctrl_c, library):
-    """The command begins in a small module. NumPy would make an ImportError of an interrupt in the middle of its import."""
+@pytest.mark.parametrize("library, handler", [("numpy._core.multiarray", "default_int_handler"), ("typer", "default_int_handler"),
+                                              ("typer", "SIG_IGN")])
+def test_ctrl_c_while_it_is_still_importing(library, handler):
+    """The command begins in a small module. NumPy would make an ImportError of an interrupt in the middle of its import.
+
+    Who starts it may have it ignore Ctrl-C, as a shell does for what runs in the background.
+    """
     code = f"""
 import signal, sys
+signal.signal(signal.SIGINT, signal.{handler})
 class Interrupter:
     def find_spec(self, name, path=None, target=None):
         if name == "{library}":
@@ -428,8 +434,17 @@ sys.meta_path.insert(0, Interrupter())
 from tinytorch.__main__ import start
 sys.exit(start())
 """
-    process = subprocess.run([sys.executable, "-c", code, "demo"], capture_output=True, encoding="utf-8")
-    assert (process.returncode, process.stdout, process.stderr.strip()) == (130, "", "Stopped.")
+    process = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, encoding="utf-8")
+    ignored = handler == "SIG_IGN"
+    assert (process.returncode, process.stderr.strip()) == ((0, "") if ignored else (130, "Stopped."))
+    assert (tinytorch.__version__ in process.stdout) == ignored
+
+
+def test_the_start_leaves_python_as_it_was(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tinytorch", "--version"])
+    before = list(sys.path), sys.modules["tinytorch.cli"], signal.getsignal(signal.SIGINT)
+    assert start() == 0 and capsys.readouterr().out.strip().endswith(tinytorch.__version__)
+    assert (sys.path, sys.modules["tinytorch.cli"], signal.getsignal(signal.SIGINT)) == before
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the output")

@@ -200,7 +200,7 @@ def test_swapped_pronouns_are_refused():
     "Mia saw a old dog.", "Mia saw an dog.", "Mia saw two old dog.", "Mia saw an small dog.", "Mia saw two old gooses.",
     "There was two old dogs near the river.", "There were an old dog near the river.", "Mia ate a apple.",
     "One day, Mia played with his red ball.", "Her friend Tom brought her orange kite.", "Tom asked Mia for his red ball.",
-    "Then He was happy.", "she was happy.", "Mia were happy.", "They was happy.", "Mia was happy", "Mia  was happy.",
+    "Then He was happy.", "she was happy.", "Mia were happy.", "They was happy.", "Mia was happy", "Mia was happy!", "Mia  was happy.",
     "Mia was hapy.", "The red was wet.", "mia was happy.", "", ".", "27+45=72",
 ])
 def test_what_the_grammar_does_not_make(sentence):

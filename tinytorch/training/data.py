@@ -285,13 +285,10 @@ GENDER = {**dict.fromkeys([*GIRLS, "she", "She", "her", "Her"], "girl"),
 @cache
 def expression(pattern):
     """The regular expression of a pattern; each slot is a group of its name. Made when it is first asked for."""
-    parts = re.split(r"\{(\w+)\}", pattern)                     # text, slot, text, slot, ...
-    for i in range(0, len(parts), 2):
-        parts[i] = re.escape(parts[i])
-    for i in range(1, len(parts), 2):
-        words = FREE_SLOTS.get(parts[i]) or STORY_SLOTS[parts[i]]
-        parts[i] = f"(?P<{parts[i]}>{'|'.join(map(re.escape, words))})"
-    return re.compile("".join(parts))
+    def group(match):
+        words = FREE_SLOTS.get(match[1]) or STORY_SLOTS[match[1]]
+        return f"(?P<{match[1]}>{'|'.join(map(re.escape, words))})"
+    return re.compile(re.sub(r"\\{(\w+)\\}", group, re.escape(pattern)))
 
 
 def match_sentence(sentence):
