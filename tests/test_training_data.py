@@ -114,6 +114,7 @@ def assert_contradiction(story, old, new, problem):
     # order
     ("One day, Mia played with her red ball. ", "", "kind second stands where first"),
     ("He lost his orange kite.", "Her friend Ben brought his blue cup.", "stands where the story goes on"),
+    ("He lost his orange kite.", "One day, Ben played with his blue cup.", "kind first stands where the story goes on"),
 ])
 def test_contradictions_are_found(old, new, problem):
     assert_contradiction(STORY, old, new, problem)
