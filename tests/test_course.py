@@ -28,8 +28,8 @@ from tests.test_misconceptions import bank
 from tinytorch import course
 from tinytorch.cli import main
 from tinytorch.course import (
-    MARK, STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, find_lesson, import_fault,
-    import_table, is_open, is_solved, lessons, minutes, need, wrapped, write_package,
+    MARK, STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, file_of, find_lesson,
+    import_fault, import_table, is_open, is_solved, lessons, minutes, need, wrapped, write_package,
 )
 from tinytorch.grading import EDITED, handed_out, passed_on, restore
 
@@ -202,6 +202,17 @@ def test_a_lesson_has_several_names(text):
     assert find_lesson(text) == "06_kv_cache"
 
 
+def test_a_lesson_is_a_notebook_with_the_name_of_its_folder(tmp_path, monkeypatch):
+    """In a clone; an installed package has its own, which come first."""
+    monkeypatch.setattr(course, "PACKAGE", tmp_path / "tinytorch")
+    for folder, names, found in (("modules/source", ["02_b/02_b", "02_b/notes", "01_a/01_a", "90_c/90_c"], ["01_a", "02_b"]),
+                                 ("tinytorch/_lessons", ["03_d/03_d"], ["03_d"])):
+        for path in (tmp_path / folder / f"{name}.ipynb" for name in names):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        assert lessons() == {name: tmp_path / folder / name / f"{name}.ipynb" for name in found} and list(lessons()) == found
+
+
 def test_what_the_installation_lacks_is_named(tmp_path, monkeypatch):
     with pytest.raises(Refused, match="needs more packages .No module named 'no_such'.. Install them: pip install"):
         need("no_such")
@@ -234,6 +245,20 @@ def test_notebooks_import_the_students_package(workspace):
     assert said["stdout"].split("\n")[:3] == [str(workspace / "tinytorch" / "core" / "tensor.py"),
                                              str(L.ROOT / "tinytorch" / "core" / "layers.py"), "[0.5 0.5]"]
     assert said["stderr"] == "Notice: 02_layers is not solved yet; the reference stands in for it.\n"
+
+
+def test_where_modules_come_from(workspace):
+    """Solved lessons from the workspace, what is no lesson from the reference; a lesson's checks get neither it nor later ones."""
+    package, numbers = workspace / "tinytorch", built_by()
+    mine = {module for module, notebook in numbers.items() if notebook < LESSON}
+    later = {module: notebook for module, notebook in numbers.items() if LESSON <= notebook < "90"}
+    for lesson, withheld, stand_ins in (LESSON, later, {}), (None, {}, later):
+        table = import_table(lesson, package)
+        assert table.withheld.keys() == withheld.keys() and table.stand_ins == stand_ins
+        assert table.files == {module: file_of(module, package if module in mine else course.PACKAGE)
+                               for module in numbers.keys() - withheld.keys()}
+    assert import_table(LESSON) == ImportTable({module: file_of(module, course.PACKAGE) for module in numbers.keys() - later.keys()},
+                                               import_table(LESSON, package).withheld, {})
 
 
 def test_in_jupyter_too_a_lesson_does_not_get_its_own_answer(workspace):

@@ -215,6 +215,10 @@ def test_an_unfinished_story_is_not_consistent():
     assert [good for _, good in check.sentences].count(False) == 1 and not check.sentences[-1][1]
 
 
+def test_who_acts_in_a_sentence_that_nobody_understands_is_not_known():
+    assert check_story("One day, Mia played with her red ball. Mia was hapy. She went home.").problems == ["She stands for nobody"]
+
+
 @pytest.mark.parametrize("text", ["", "  ", "They went home.", "Mia went home."])
 def test_what_is_no_story_is_not_consistent(text):
     assert not check_story(text).consistent

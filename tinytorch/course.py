@@ -62,7 +62,7 @@ def find_lesson(text):
     stem = Path(text).name.removesuffix(".ipynb")
     for name in lessons():
         number, _, title = name.partition("_")
-        if stem in (name, number, title) or stem.zfill(2) == number:
+        if stem in (name, title) or stem.zfill(2) == number:
             return name
     raise Refused(f"There is no lesson '{text}'. The lessons are {', '.join(lessons())}.")
 
@@ -70,11 +70,10 @@ def find_lesson(text):
 def built_by():
     """The modules of the package and the notebooks that export them, in order: {"tinytorch.core.tensor": "01_tensor", ...}."""
     found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
-        header = re.search(r"File to edit: \S*?(\d\d_\w+)\.ipynb", path.read_text(encoding="utf-8"))
-        if header and path.relative_to(PACKAGE).parts[0] != "_lessons":
+    for path in PACKAGE.rglob("*.py"):
+        if header := re.search(r"File to edit: \S*?(\d\d_\w+)\.ipynb", path.read_text(encoding="utf-8")):
             found[".".join(["tinytorch", *path.relative_to(PACKAGE).with_suffix("").parts])] = header[1]
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    return dict(sorted(found.items(), key=lambda item: item[::-1]))
 
 
 def file_of(module, package):
@@ -171,11 +170,11 @@ def write_package(table, folder):
     package.mkdir()
     copy_weights(package)
     shutil.copyfile(PACKAGE / "__init__.py", package / "__init__.py")
+    names = {name.rpartition(".")[2] for name in table.withheld}
     for module in [*table.files, *table.withheld]:
         target = file_of(module, package)
         target.parent.mkdir(exist_ok=True)
         if target.parent != package:
-            names = {name.rpartition(".")[2] for name in table.withheld if file_of(name, package).parent == target.parent}
             (target.parent / "__init__.py").write_text(LAZY.format(names=names), encoding="utf-8")
         if module in table.files:
             shutil.copyfile(table.files[module], target)
