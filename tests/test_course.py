@@ -31,7 +31,7 @@ from tinytorch.course import (
     MARK, STUB, ImportTable, Refused, Workspace, built_by, digest, earlier_lessons, faults_of_package, file_of, find_lesson,
     import_fault, import_table, is_open, is_solved, lessons, minutes, need, wrapped, write_package,
 )
-from tinytorch.grading import EDITED, handed_out, passed_on, restore
+from tinytorch.grading import EDITED, handed_out, is_exported, passed_on, restore
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
 
@@ -917,6 +917,19 @@ def test_a_method_that_stands_in_no_exported_cell_is_missing(workspace):
     assert "your package lacks ExactCache.reorder. In the lesson the cell exact_undo defines it." in out
 
 
+def test_a_cell_is_exported_if_nbdev_exports_it(tmp_path):
+    heads = {"#| export": True, "#|export": True, " #  |  export ": True, "#| exporti": True, "\n  \n#| export": True,
+             "#| hide\n\n#| export": True, "%%time\n#| export": True, "#| hide": False, "# export": False, "# why\n#| export": False,
+             "%time\n#| export": False, "import os\n#| export": False, "#| exported": False}
+    cells = [nbformat.v4.new_code_cell(f"{head}\nmark_{i} = 1") for i, head in enumerate(heads)]
+    text = nbformat.v4.new_markdown_cell("#| export\nmark_99 = 1")
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("#| default_exp mine"), *cells, text]), tmp_path / "mine.ipynb")
+    need("nbdev.export").nb_export(tmp_path / "mine.ipynb", lib_path=tmp_path)
+    built = (tmp_path / "mine.py").read_text(encoding="utf-8")
+    assert [f"mark_{i} = 1" in built for i in range(len(heads))] == list(map(is_exported, cells)) == list(heads.values())
+    assert "mark_99" not in built and not is_exported(text)
+
+
 @pytest.mark.parametrize("source, expected", [
     ("A = 1", "A = 1; _package.A = A"), ("old, A = A, 2    # 2", "old, A = A, 2; _package.A = A    # 2"),
     ("try:\n    A = B = '\u00e9'\nexcept OSError:\n    A = 1; other = 2\nfinally:\n    B = (1,\n         2)",
@@ -1041,11 +1054,13 @@ def test_what_a_lesson_may_import(lesson, tmp_path):
             for module in number if lesson <= number[module] < "90"}
     early = [module for module in number if number[module] < lesson]
     code = (f"import importlib\nfor name in {early!r}: importlib.import_module(name)\n"
-            f"for name in {list(said)!r}:\n    try: importlib.import_module(name)\n    except ImportError as error: print(error)\n"
-            f"    else: print('imported')\nimport tinytorch\nprint(tinytorch.__file__)")
+            f"for folder, _, name in {[module.rpartition('.') for module in said]!r}:\n"
+            "    try: getattr(importlib.import_module(folder), name)\n    except ImportError as error: print(error)\n"
+            "    else: print('imported')\nimport tinytorch\nprint(tinytorch.__version__)\nprint(tinytorch.__file__)")
     status, out, err = python(L.ROOT, f"import sys; sys.path.remove('')\n{code}", package=tmp_path)
-    *answers, where = out.splitlines()
-    assert status == 0 and where == str(tmp_path / "tinytorch" / "__init__.py"), err
+    *answers, version, where = out.splitlines()
+    assert status == 0 and version == course.tinytorch.__version__ and where == str(tmp_path / "tinytorch" / "__init__.py"), err
+    assert (tmp_path / "tinytorch" / "models" / "tiny.safetensors").is_file()
     assert len(answers) == len(said) and all(map(str.startswith, answers, said.values())), answers
 
 

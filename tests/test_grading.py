@@ -29,8 +29,8 @@ from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.grading import (
-    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, failure, handed_out, kernel_environment,
-    restore,
+    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, defined, definitions, failure, handed_out,
+    kernel_environment, restore, title, without_hidden_tests,
 )
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -331,10 +331,19 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     found, nb = after(change_given)
     assert found == {"that begins with 'def silu(x):'": EDITED, "that begins with 'def embedding(weight, ids):'": DELETED,
                      "that begins with 'class Module:'": EDITED}
+    assert f"**Note:** The cell that begins with 'def silu(x):' {EDITED}." in [cell.source for cell in nb.cells]
     edited = next(text for text in code(nb) if text.endswith("import json"))
     wanted = sorted(code(original), key=lambda text: "import math" not in text)             # that one may stay where it is
     wanted.insert(wanted.index(edited.removesuffix("\nimport json")), edited)
     assert code(nb) == wanted
+
+    def move_changed(nb):
+        """Below exercises that need it, where it does not count."""
+        module = next(cell for cell in nb.cells if "class Module:" in cell.source)
+        nb.cells.append(nb.cells.pop(nb.cells.index(module)))
+        module.source += "\nimport json"
+    found, nb = after(move_changed)
+    assert found == {"that begins with 'class Module:'": DELETED} and code(nb)[:-1] == code(original)
 
     lesson = copy.deepcopy(original)
     measuring = next(cell for cell in lesson.cells if "def silu" in cell.source)
@@ -345,6 +354,24 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     assert restore(nb, lesson) == {}                                                        # nobody needs these two
     next(cell for cell in nb.cells if "def embedding" in cell.source).metadata["tags"] = ["measure"]
     assert restore(nb, lesson) == {"that begins with 'def embedding(weight, ids):'": EDITED}        # it would not be run
+
+
+@pytest.mark.parametrize("source, name", [
+    ("#| export\n\n@add_to_class(C)\n    def f(): pass", "def f(): pass"), ("#| export", "#| export"), ("x" * 70, "x" * 60)])
+def test_what_a_cell_is_called(source, name):
+    assert title(nbformat.v4.new_code_cell(source)) == f"that begins with {name!r}"
+
+
+def test_hidden_tests_are_no_change():
+    source = "a\n\n### BEGIN HIDDEN TESTS\nb\n### END HIDDEN TESTS\n{}# BEGIN HIDDEN TESTS\nd\n# END HIDDEN TESTS"
+    assert [without_hidden_tests(source.format(text)) for text in ("", "c\n", "\n")] == ["a", "a\n\nc", "a"]
+
+
+def test_the_names_that_code_defines():
+    assert defined("import a.b, c as d\ne = f\ng(h)\ndef i(j): k = 1\nfor l in m: pass") == {"a", "d", "e", "i", "l"}
+    assert defined("def f(:") == defined("a = '\0'") == set()
+    code = "a = b.c = 1\nclass D:\n    def e(self): pass\n@add_to_class(D)\ndef f(self): pass\n%magic\ng[0] = h"
+    assert definitions(code) == ["D", "D.f", "a", "b.c"]
 
 
 def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):

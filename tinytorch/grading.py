@@ -92,9 +92,9 @@ def is_measuring(cell):
 
 
 def is_exported(cell):
-    """Whether nbdev exports the cell: one of its directives says so, and nothing but blank lines stands above them."""
-    head = itertools.takewhile(lambda line: not line.strip() or line.startswith(("#|", "# |", "%%")), cell.source.splitlines())
-    return cell.cell_type == "code" and any(re.match(r"#\s*\|\s*export", line) for line in head)
+    """Whether nbdev exports the cell: one of its directives says so, only blank lines and cell magics stand above it."""
+    head = itertools.takewhile(re.compile(r"\s*($|#\s*\||%%)").match, cell.source.splitlines())
+    return cell.cell_type == "code" and any(re.match(r"\s*#\s*\|\s*export[is]?\b", line) for line in head)
 
 
 def title(cell):
@@ -162,8 +162,6 @@ def release(nb):
 def handed_out(lesson):
     """The release notebook of a lesson; not to be changed."""
     return release(read(lessons()[lesson]))
-
-
 
 # %% ../modules/source/93_grading/93_grading.ipynb #5c611397
 @cache
