@@ -447,6 +447,28 @@ def test_the_start_leaves_python_as_it_was(capsys, monkeypatch):
     assert (sys.path, sys.modules["tinytorch.cli"], signal.getsignal(signal.SIGINT)) == before
 
 
+@pytest.mark.parametrize("number", [1, 2, 5, 20, 100])
+def test_ctrl_c_at_any_import(ctrl_c, number):
+    """From the first one on behind the small module itself. Without `site`, which would import some of them before."""
+    code = f"""
+import re, signal, sys                      # the first is imported by the file that an installation makes of the command
+sys.path[:] = {sys.path!r}
+class Interrupter:
+    seen = set()
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[2] != "__main__" and name != "tinytorch":
+            self.seen.add(name)
+            if len(self.seen) == {number}:
+                signal.raise_signal(signal.SIGINT)
+                self.seen.add("told")
+sys.meta_path.insert(0, Interrupter())
+from tinytorch.__main__ import start
+sys.exit(start())
+"""
+    process = subprocess.run([sys.executable, "-S", "-c", code, "demo"], capture_output=True, encoding="utf-8")
+    assert (process.returncode, process.stdout, process.stderr.strip()) == (130, "", "Stopped.")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="a POSIX shell closes the output")
 @pytest.mark.parametrize("arguments", ["demo --max-new-tokens 5", 'generate "27+44="', "--version"])
 def test_a_closed_output(arguments):

@@ -8,13 +8,13 @@ __all__ = ['start']
 # %% ../modules/source/95_main/95_main.ipynb #44ad840b
 import signal
 import sys
-from pathlib import Path
 
 # %% ../modules/source/95_main/95_main.ipynb #3b19b9d7
 def start():
     """Import the command line and run it; returns the exit code of `tinytorch.cli.main`."""
     pressed = []
     before = signal.signal(signal.SIGINT, lambda *_: pressed.append(True))
+    from pathlib import Path
     from tinytorch.course import PACKAGE, use_package
     if Path(sys.modules["tinytorch"].__file__).resolve().parent != PACKAGE:     # `python -m` has found a student's package
         use_package(PACKAGE.parent)
