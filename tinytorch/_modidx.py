@@ -213,6 +213,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                   'tinytorch.course.lessons': ('91_course/course.html#lessons', 'tinytorch/course.py'),
                                   'tinytorch.course.minutes': ('91_course/course.html#minutes', 'tinytorch/course.py'),
                                   'tinytorch.course.need': ('91_course/course.html#need', 'tinytorch/course.py'),
+                                  'tinytorch.course.not_solved': ('91_course/course.html#not_solved', 'tinytorch/course.py'),
                                   'tinytorch.course.own_command': ('91_course/course.html#own_command', 'tinytorch/course.py'),
                                   'tinytorch.course.progress_bar': ('91_course/course.html#progress_bar', 'tinytorch/course.py'),
                                   'tinytorch.course.quoted': ('91_course/course.html#quoted', 'tinytorch/course.py'),

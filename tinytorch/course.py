@@ -6,10 +6,10 @@
 __all__ = ['PACKAGE', 'STUB_SAYS', 'STUB', 'REFUSE', 'LAZY', 'MARK', 'INIT', 'SETTINGS', 'README', 'DONE', 'REFERENCE',
            'NOT_BEGUN', 'FACTS', 'app', 'WORDS_PER_MINUTE', 'LINES_PER_MINUTE', 'MINUTES_PER_LINE', 'Refused',
            'lessons', 'find_lesson', 'built_by', 'file_of', 'reaches_stub', 'is_open', 'is_solved', 'ImportTable',
-           'import_table', 'copy_weights', 'write_package', 'import_fault', 'Finder', 'stand_in', 'digest', 'need',
-           'export_fault', 'Workspace', 'DrawingConsole', 'progress_bar', 'quoted', 'start', 'earlier_lessons',
-           'faults_of_package', 'wrapped', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes', 'status',
-           'use_package', 'own_command']
+           'import_table', 'copy_weights', 'write_package', 'import_fault', 'wrapped', 'not_solved', 'Finder',
+           'stand_in', 'digest', 'need', 'export_fault', 'Workspace', 'DrawingConsole', 'progress_bar', 'quoted',
+           'start', 'earlier_lessons', 'faults_of_package', 'check_lesson', 'check', 'solve', 'code_lines', 'minutes',
+           'status', 'use_package', 'own_command']
 
 # %% ../modules/source/91_course/91_course.ipynb #5780911c
 import ast
@@ -197,19 +197,37 @@ def import_fault(module, table, seconds):
     return done.stderr.strip().rpartition("\n")[2] or f"it ends Python ({done.returncode})"
 
 # %% ../modules/source/91_course/91_course.ipynb #ef01014b
+def wrapped(text, indent, output=None):
+    """For a terminal the text in lines that end between words, from the second on moved to the right; elsewhere as it is.
+
+    output: where it will be printed, by default standard output.
+    """
+    if not (output or sys.stdout).isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent=" " * min(indent, width // 3), break_on_hyphens=False, break_long_words=False)
+
+
+def not_solved(names):
+    """What a notice says about lessons that a student has not solved."""
+    are, them = ("are", "them") if names[1:] else ("is", "it")
+    return f"{', '.join(names)} {are} not solved yet; the reference stands in for {them}"
+
+
 class Finder:
-    """Finds the modules of an import table, and says where the reference stands in."""
+    """Finds the modules of an import table. At the first one that the reference stands in for, it names all such lessons."""
 
     def __init__(self, table):
-        self.table = table
+        self.table, self.unsaid = table, sorted(set(table.stand_ins.values()))
 
     def find_spec(self, name, path=None, target=None):
         if name in self.table.withheld:
             raise ImportError(self.table.withheld[name], name=name)
         if name not in self.table.files:
             return None
-        if name in self.table.stand_ins:
-            print(f"Notice: {self.table.stand_ins[name]} is not solved yet; the reference stands in for it.", file=sys.stderr)
+        if name in self.table.stand_ins and self.unsaid:
+            print(wrapped(f"Notice: {not_solved(self.unsaid)}.", 8, sys.stderr), file=sys.stderr)
+            self.unsaid = []
         return importlib.util.spec_from_file_location(name, self.table.files[name])
 
 
@@ -226,16 +244,20 @@ def stand_in():
 MARK = ".tinytorch.json"
 
 INIT = """\
+import sys
+
 __version__ = "{version}"
 
-# Where a lesson is not solved, the reference stands in for what it exports.
+# Where a lesson is not solved, the reference stands in for what it exports. The command, `python -m tinytorch`, is the
+# reference's; it imports this package anew where it needs it.
 __path__.append({reference!r})
-try:
-    from tinytorch.course import stand_in
-    stand_in()
-except ImportError:
-    pass                            # the reference is gone from there; tinytorch course check writes this file anew
-__path__.pop()
+if sys.argv[0] != "-m":
+    try:
+        from tinytorch.course import stand_in
+        stand_in()
+    except ImportError:
+        pass                        # the reference is gone from there; tinytorch course check writes this file anew
+    __path__.pop()
 """
 
 # %% ../modules/source/91_course/91_course.ipynb #1cdbc6fa
@@ -502,17 +524,19 @@ def earlier_lessons(workspace, lesson, table, broken, seconds):
     broken: what the export of the workspace said.
     """
     plain = need("tinytorch.grading").plain
-    stand_ins = {name: f"cannot be exported ({plain(broken[name])})" if name in broken else "is not solved yet"
-                 for name in table.stand_ins.values()}
+    stand_ins = sorted(set(table.stand_ins.values()))
+    faults = {name: f"cannot be exported ({plain(broken[name])})" for name in stand_ins if name in broken}
+    unsolved = [name for name in stand_ins if name not in broken]
     open_ones = []
     for module, name in built_by().items():
-        if name < lesson and name not in stand_ins and workspace.state(name) not in (DONE, REFERENCE):
+        if name < lesson and name not in unsolved and name not in faults and workspace.state(name) not in (DONE, REFERENCE):
             if fault := import_fault(module, table, seconds):
                 table.files[module] = file_of(module, PACKAGE)
-                stand_ins[name] = f"cannot be imported ({plain(fault)})"
+                faults[name] = f"cannot be imported ({plain(fault)})"
             else:
                 open_ones.append(name)
-    sentences = [f"{name} {why}; the reference stands in for it" for name, why in stand_ins.items()]
+    sentences = [not_solved(unsolved)] if unsolved else []
+    sentences += [f"{name} {why}; the reference stands in for it" for name, why in faults.items()]
     if open_ones:
         sentences.append(f"{', '.join(open_ones)} {'are' if open_ones[1:] else 'is'} not done yet (see tinytorch course status); "
                          "what fails here may come from there")
@@ -537,14 +561,6 @@ def faults_of_package(workspace, lesson, notebook, why, table, seconds, progress
         return [f"Outside of Jupyter your package cannot be imported: {grading.plain(fault)}. Take what does this out of the cells that "
                 "begin with #| export."]
     return []
-
-# %% ../modules/source/91_course/91_course.ipynb #15fba324
-def wrapped(text, indent):
-    """On a terminal the text in lines that end between words, from the second on moved to the right; elsewhere as it is."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return textwrap.fill(text, width, subsequent_indent=" " * min(indent, width // 3), break_on_hyphens=False)
 
 # %% ../modules/source/91_course/91_course.ipynb #5069ce6f
 def check_lesson(workspace, lesson, seconds):
