@@ -3,6 +3,7 @@ import errno
 import io
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("gguf", reason="the extra 'pretrained' is not installed")
 
+from rich.cells import cell_len
 from rich.console import Console
 
 import tinytorch
@@ -20,7 +22,7 @@ from tests.lessons import ROOT
 from tests.tiny_gguf import tiny_config, write_tiny
 from tinytorch import cli
 from tinytorch.__main__ import start
-from tinytorch.cli import Lane, chart, main, printable, side_by_side, watch
+from tinytorch.cli import Lane, chart, folded, main, printable, side_by_side, watch
 from tinytorch.course import DrawingConsole
 from tinytorch.generation.generate import Sampler, generate, stream
 from tinytorch.models.pretrained import from_pretrained
@@ -171,6 +173,75 @@ def test_a_terminal_is_not_shown_what_it_would_obey(capsys, path, monkeypatch):
     assert "red\ufffd[31m" in console.file.getvalue()
 
 
+@pytest.mark.parametrize("text, expected", [
+    ("the red ball\n", "the red \nball\n"),
+    ("the red, red ball\n", "the red, \nred ball\n"),                     # the blank still fits
+    ("the reddest ball\n", "the \nreddest \nball\n"),
+    ("a reddish tail\n", "a reddish\ntail\n"),                           # the blank does not fit: the line end stands for it
+    ("a reddish  \n  tail\n", "a reddish\n  tail\n"),                    # one line end, and the next line's own blanks
+    ("a reddishblueball is\n", "a reddishblueball \nis\n"),              # a long word is cut by the terminal, at "bl"
+    ("a reddish reddishblueball\n", "a reddish\nreddishblueball\n"),
+    ("reddishbluereddishblue a brick\n", "reddishbluereddishblue a \nbrick\n"),
+    ("reddishblu a\n", "reddishblu\na\n"),                              # it fills the line
+    ("a\tb c\n", "a\tb\nc\n"),
+    ("\tab c\n", "\t\nab c\n"),
+    ("日本語 日本語\n", "日本語 \n日本語\n"),
+    ("aa 日本日本語 brick\n", "aa 日本日本語 \nbrick\n"),                # a long word, and no wide letter fits into the last cell
+    ("e\u0301e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301 e\u0301\n", "e\u0301e\u0301e\u0301 e\u0301e\u0301e\u0301e\u0301 \ne\u0301\n"),
+    ("\n\na\n", "\n\na\n"),
+])
+def test_words_are_not_cut_at_the_edge(text, expected):
+    assert "".join(folded([text], 10)) == expected
+    assert "".join(folded(text, 10)) == expected                            # each letter is a piece
+
+
+def cut_words(text, width):
+    """The words of a text that a terminal would show on two lines: it goes on there before a letter that does not fit."""
+    row, column, cut = 0, 0, []
+    for part in re.findall(r"[^ \t\n]+|[ \t\n]", text):
+        if part == "\n":
+            row, column = row + 1, 0
+        elif part == "\t":
+            column = min(column // 8 * 8 + 8, width - 1)
+        else:
+            rows = set()
+            for letter in part:
+                cells = cell_len(letter)
+                row, column = (row, column + cells) if column + cells <= width else (row + 1, cells)
+                rows.add(row)
+            if len(rows) > 1:
+                cut.append(part)
+    return cut
+
+
+@pytest.mark.parametrize("letters", ["ab", "aé日", "a日🐭", "ae\u0301"])
+def test_of_all_words_only_long_ones_are_cut(letters):
+    rng, cut = random.Random(5), 0
+    for _ in range(100):
+        width = rng.choice([5, 8, 23, 40])
+        text = "".join("".join(rng.choices(letters, k=rng.choice([1, 2, 4, 7, 12, 30]))) + rng.choice([" ", " ", " ", "  ", "\n", "\t", " \n"])
+                       for _ in range(20)) + "\n"
+        shown = "".join(folded([text], width))
+        assert shown.split() == text.split() and all(cell_len(word) >= width - 1 for word in cut_words(shown, width))
+        cut += len(cut_words(text, width)) - len(cut_words(shown, width))
+    assert cut > 100
+
+
+def test_words_come_as_soon_as_they_are_whole():
+    assert list(folded(["On", "ce", " up", "on a ", "time", ".", "\n"], 80)) == ["", "", "Once ", "upon a ", "", "", "time.\n"]
+    assert list(folded(["x" * 6, "x" * 6, "x", " y", "\n"], 10)) == ["", "x" * 12, "x", " ", "y\n"]
+
+
+def test_generate_breaks_lines_for_a_terminal_only(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    command = ["generate", "One day, Mia", "--max-new-tokens", 80]
+    _, text, _ = run(capsys, *command)
+    assert max(map(len, text.split("\n"))) > 60
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    _, shown, _ = run(capsys, *command)
+    assert max(map(len, shown.split("\n"))) <= 19 and shown.split() == text.split() != []
+
+
 @pytest.mark.parametrize("width", [80, 40])
 def test_a_narrow_terminal_gets_all(width):
     lanes = [Lane("without cache", iter(()), None), Lane("with cache", iter(()), None)]
@@ -219,7 +290,7 @@ def test_help_shows_on_every_terminal(capsys, monkeypatch, arguments):
     """In plain letters, and no name is cut, however narrow it is."""
     monkeypatch.setenv("COLUMNS", "40")
     code, out, err = run(capsys, *arguments, "--help")
-    assert (code, err) == (0, "") and out.isascii() and "-h, --help" in out and max(map(len, out.splitlines())) <= 50
+    assert (code, err) == (0, "") and out.isascii() and "-h, --help" in out and max(map(len, out.splitlines())) <= 38
     if arguments == ["generate"]:
         assert "  --max-new-tokens <" in out or "  --max-new-tokens INTEGER" in out
         assert "--no-cache  " in out                        # a switch takes no value
@@ -330,6 +401,8 @@ def test_chart_puts_values_where_they_belong():
     (["generat"], "'generate'? See: tinytorch --help"),
     (["generate", "-x"], "See: tinytorch generate --help"),
     (["generate"], "See: tinytorch generate --help"),
+    (["generate", "hi", "--no-cache=1"], "Option '--no-cache' does not take a value. See: tinytorch --help"),
+    (["demo", "--json=1"], "See: tinytorch --help"),
 ])
 def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says):
     """The model named here does not exist; an error that came after loading would say so instead."""
@@ -338,6 +411,18 @@ def test_arguments_are_checked_before_anything_is_loaded(capsys, arguments, says
     assert (code, out) == (2, "")
     assert err.startswith("tinytorch: ") and err.count("\n") == 1
     assert says.lower() in err.lower()
+
+
+@pytest.mark.parametrize("arguments", ["generate hi --top-k", "demo --model", "train text --out", "course start --from"])
+def test_an_option_that_lacks_its_value(capsys, arguments):
+    code, out, err = run(capsys, *arguments.split())
+    assert (code, out) == (2, "") and err == f"tinytorch: Option '{arguments.split()[-1]}' requires an argument. See: tinytorch --help\n"
+
+
+def test_an_error_is_broken_between_words_on_a_terminal_only(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run(capsys, "generate", " ")[2] == "tinytorch: The prompt is empty; write at\n           least one word.\n"
 
 
 @pytest.mark.parametrize("model, says", [
@@ -363,6 +448,8 @@ def test_a_model_without_a_chat_template_names_the_option(capsys):
     (OSError(errno.ENOSPC, "No space left on device"), "No space left on device. Choose"),
     (PermissionError(errno.EACCES, "Permission denied", "here/model"), "Permission denied (here/model). Choose"),
     (FileNotFoundError("There is no file here/model."), "There is no file here/model.\n"),
+    (MemoryError("Unable to allocate 96.1 GiB"), "The memory does not suffice. Unable to allocate 96.1 GiB\n"),
+    (OverflowError("int too large"), "The memory does not suffice. int too large\n"),
 ])
 def test_what_the_system_refuses_is_a_sentence(capsys, monkeypatch, error, says):
     def refuse(*arguments, **options):

@@ -4,14 +4,15 @@
 
 # %% auto #0
 __all__ = ['STOPPED', 'app', 'ModelOption', 'UsageError', 'load', 'wrong_option', 'check_arguments', 'end_of_text', 'encode',
-           'print_version', 'options', 'printable', 'generate_command', 'Lane', 'race', 'side_by_side', 'watch',
-           'chart', 'demo', 'Interrupts', 'written_files', 'follow', 'train', 'main']
+           'print_version', 'options', 'printable', 'folded', 'decoded', 'generate_command', 'Lane', 'race',
+           'side_by_side', 'watch', 'chart', 'demo', 'Interrupts', 'written_files', 'follow', 'train', 'main']
 
 # %% ../modules/source/90_cli/90_cli.ipynb #13be1e1a
 import json
 import math
 import os
 import re
+import shutil
 import signal
 import sys
 import time
@@ -22,6 +23,7 @@ from typing import Annotated, Optional
 import numpy as np
 import typer
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
@@ -30,7 +32,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .course import DrawingConsole, Refused, app as course_app, own_command, progress_bar, quoted
+from .course import DrawingConsole, Refused, app as course_app, own_command, progress_bar, quoted, wrapped
 from .generation.generate import Sampler, stream
 from .generation.kv_cache import KVCache
 from .models.pretrained import from_pretrained
@@ -102,9 +104,45 @@ def printable(text):
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
+def folded(pieces, width):
+    """The pieces of a text that ends with a line end, with one more before each word that the edge of a terminal would cut.
+
+    A word as long as a line is left to the terminal. Otherwise the last column stays empty: when it is filled, some terminals go
+    on to the next line, and some do not.
+    """
+    column, word, size = 0, "", 0               # of the last word: where it begins, what is held back, and the cells of all of it
+    for piece in pieces:
+        shown = ""
+        for letter in piece:
+            blank = letter in " \t\n"
+            if not blank:
+                cells = cell_len(letter)
+                size += cells + (cells > 1 and (column + size) % width == width - 1)        # no wide letter fits into the last cell
+                word += letter
+            if word and (blank or size >= width):
+                if column == width or column + size >= width > size:
+                    shown, column = shown + "\n", 0
+                shown, word = shown + word, ""
+            if blank:
+                column = (column + size - 1) % width + 1 if size else column
+                after = column + (8 - column % 8 if letter == "\t" else 1)
+                if letter == "\n" or after < width:
+                    shown += letter
+                column, size = 0 if letter == "\n" else min(after, width), 0      # width: the next word begins a line
+        yield shown
+
+
+def decoded(steps, tokenizer):
+    """The text of each step, and at last what is left of an unfinished letter, with a line end."""
+    decoder = tokenizer.text_stream()
+    for ids in steps:
+        yield decoder.feed(ids)
+    yield decoder.finish() + "\n"
+
+
 @app.command("generate")
 def generate_command(
-    prompt: Annotated[str, typer.Argument(help="The text to continue. Put -- before one that begins with -.")],
+    prompt: Annotated[str, typer.Argument(help="The text to continue, in quotes. Put -- before one that begins with -.")],
     model: ModelOption = "tiny",
     max_new_tokens: Annotated[int, typer.Option(help="How many tokens to write at most.")] = 128,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest token.")] = 0.0,
@@ -125,14 +163,14 @@ def generate_command(
     if temperature == 0 and not (top_k is top_p is seed is None):
         print("Note: --top-k, --top-p and --seed change nothing at --temperature 0.", file=sys.stderr)
     language_model, tokenizer = load(model)
-    decoder = tokenizer.text_stream()
     steps = stream(language_model, encode(tokenizer, prompt, chat), max_new_tokens, use_cache=not no_cache,
                    sampler=sampler, stop=end_of_text(tokenizer), seed=seed)
-    shown, ids = printable if sys.stdout.isatty() else str, None
-    for ids in steps:
-        print(shown(decoder.feed(ids)), end="", flush=True)
-    print(decoder.finish())
-    if ids is None:
+    pieces = decoded(steps, tokenizer)
+    if sys.stdout.isatty():
+        pieces = folded(map(printable, pieces), shutil.get_terminal_size().columns)
+    for number, piece in enumerate(pieces):
+        print(piece, end="", flush=True)
+    if number == 0:                                             # only the line end
         print("Note: the model ends its text right after this prompt. Try another prompt.", file=sys.stderr)
 
 # %% ../modules/source/90_cli/90_cli.ipynb #aa1a0982
@@ -267,7 +305,7 @@ def demo(
                           "cache_mb": memory}))
     else:
         console = Console()
-        print(printable(prompt))
+        console.print(Text(printable(prompt)))
         console.print(side_by_side(lanes, console))
         print(f"same tokens:   {'yes' if same else 'no'} ({len(cached.ids)} new tokens after {len(ids)} of the prompt)")
         for lane in lanes:
@@ -429,7 +467,8 @@ def main(arguments=None):
         arguments = list(sys.argv[1:] if arguments is None else arguments)
         if (own := own_command(arguments)) is not None:
             return own.main(arguments)
-        code = app(args=arguments, prog_name="tinytorch", standalone_mode=False) or 0
+        width = min(shutil.get_terminal_size().columns, 80) - 2     # without it, no line of the help is narrower than 50
+        code = app(args=arguments, prog_name="tinytorch", standalone_mode=False, terminal_width=width) or 0
         if code == STOPPED:                                         # newer Typers catch Ctrl-C and return this code
             raise KeyboardInterrupt
         return code
@@ -442,7 +481,7 @@ def main(arguments=None):
             print(message, file=sys.stderr)
             return 2
         message += "" if message.endswith((".", "?")) else "."
-        message = f"{message} See: {error.ctx.command_path} --help"
+        message = f"{message} See: {error.ctx.command_path if error.ctx else 'tinytorch'} --help"
     except OSError as error:
         message = str(error)
         if error.errno is not None:                                 # the system's words, not a sentence of the library
@@ -450,7 +489,8 @@ def main(arguments=None):
             message = f"{error.strerror}{place}. Choose another place, or see whether it exists, is yours to use and has room."
     except (ValueError, ImportError) as error:                       # Refused is a ValueError
         message = str(error)
-    except MemoryError as error:
+    except (MemoryError, OverflowError) as error:
         message = f"The memory does not suffice. {error}"
-    print(f"tinytorch: {printable(' '.join(message.split()))}", file=sys.stderr)         # it may quote a stranger's file
+    message = printable(' '.join(message.split()))                  # it may quote a stranger's file
+    print(wrapped(f"tinytorch: {message}", 11, sys.stderr), file=sys.stderr)
     return 2
