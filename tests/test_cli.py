@@ -288,6 +288,8 @@ def test_the_bar_of_loading(capsys, path, monkeypatch, term, drawn):
                                        ["course", "solve"], ["course", "status"]])
 def test_help_shows_on_every_terminal(capsys, monkeypatch, arguments):
     """In plain letters, and no name is cut, however narrow it is."""
+    monkeypatch.setenv("COLUMNS", "1")
+    assert run(capsys, *arguments, "--help")[0] == 0
     monkeypatch.setenv("COLUMNS", "40")
     code, out, err = run(capsys, *arguments, "--help")
     assert (code, err) == (0, "") and out.isascii() and "-h, --help" in out and max(map(len, out.splitlines())) <= 38
@@ -353,7 +355,8 @@ def test_demo_prints_text_figures_and_chart(capsys, path):
 
 def test_the_chart_fits_a_narrow_terminal(capsys, path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    out = run(capsys, "demo", "--prompt", PROMPT, "--model", path, "--max-new-tokens", 10)[1]
+    out = run(capsys, "demo", "--prompt", f"{PROMPT}, {PROMPT}", "--model", path, "--max-new-tokens", 10)[1]
+    assert [line.rstrip() for line in out.splitlines()[:2]] == ["tell the tale, tell", "the tale"]
     assert [max(map(len, line.split("|")[1:])) for line in out.splitlines() if " |" in line[:10]] == [9] * 11
 
 

@@ -152,7 +152,7 @@ def generate_command(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Recompute everything for every token.")] = False,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
 ):
-    """Write text as it comes."""
+    """Continue a text. What is new is written as it comes."""
     check_arguments(prompt, max_new_tokens)
     if seed is not None and seed < 0:
         raise Refused(f"--seed is {seed}; it must not be negative.")
@@ -467,7 +467,7 @@ def main(arguments=None):
         arguments = list(sys.argv[1:] if arguments is None else arguments)
         if (own := own_command(arguments)) is not None:
             return own.main(arguments)
-        width = min(shutil.get_terminal_size().columns, 80) - 2     # without it, no line of the help is narrower than 50
+        width = max(20, min(shutil.get_terminal_size().columns, 80) - 2)        # of the help; Typer's own is never less than 50
         code = app(args=arguments, prog_name="tinytorch", standalone_mode=False, terminal_width=width) or 0
         if code == STOPPED:                                         # newer Typers catch Ctrl-C and return this code
             raise KeyboardInterrupt
