@@ -290,6 +290,16 @@ def backward(grad):
     return grad * other.data, grad * self.data
 return record(self.data * other.data, backward, self, other)
 '''),
+    Wrong("multiply", "summed before it is multiplied", says="use unbroadcast last", body='''
+def backward(grad):
+    return unbroadcast(grad, self.shape) * other.data, unbroadcast(grad, other.shape) * self.data
+return record(self.data * other.data, backward, self, other)
+'''),
+    Wrong("multiply", "the shapes exchanged", says="each operand's own shape", body='''
+def backward(grad):
+    return unbroadcast(grad * other.data, other.shape), unbroadcast(grad * self.data, self.shape)
+return record(self.data * other.data, backward, self, other)
+'''),
     Wrong("multiply", "not recorded", says="does not know its parents", body='''
 return Tensor(self.data * other.data, dtype=self.dtype)
 '''),
@@ -376,6 +386,14 @@ if axis is None:
 if not keepdims:
     grad = np.expand_dims(grad, int(axis))
 return (np.ones_like(self.data) * grad,)
+'''}),
+    Wrong("reductions", "np.repeat along an axis, as if there were always one", says="axis=None", body={0: '''
+if not keepdims:
+    grad = np.expand_dims(grad, axis)
+return (np.repeat(grad, self.shape[axis], axis),)
+'''}),
+    Wrong("reductions", "a name that only max has", says="name 'kept' is not defined", body={0: '''
+return (np.broadcast_to(grad.reshape(kept), self.shape),)
 '''}),
     Wrong("reductions", "one maximum for the whole", says="compare with the largest of the row", body={1: '''
 winners = self.data == self.data.max()
@@ -503,11 +521,12 @@ if isinstance(index, np.ndarray) and index.dtype != bool and len(np.unique(index
 else:
     np.add.at(out, index, grad)
 '''}),
-    Wrong("getitem", "row by row, as if all were whole numbers along the first axis", says="each gradient where its element came from",
+    Wrong("getitem", "row by row, as if all were whole numbers along the first axis", says="A mask chooses where it is True",
           body={1: '''
 for place, part in zip(np.ravel(index), grad):
     out[place] += part
 '''}),
+    Wrong("getitem", "adds into the values", says="changes the array that it is given", body={1: "np.add.at(self.data, index, grad)"}),
     Wrong("getitem", "counts in place of gradients", says="each gradient where its element came from",
           body={1: "np.add.at(out, index, 1)"}),
     Wrong("getitem", "zeros of the shape of the gradient", says="The result has the shape of the tensor",
