@@ -17,7 +17,7 @@ TEMPLATE = ("{% for m in messages %}\n    {% if m.role == 'system' %}{{ raise_ex
 
 def tiny_config(**changes):
     sizes = dict(vocab_size=len(VOCABULARY), embed_dim=64, num_layers=2, num_heads=6, num_kv_heads=2,
-                 intermediate_dim=96, max_seq_len=64, head_dim=16, rope_base=50000.0, norm_eps=1e-6, tie_embeddings=False)
+                 intermediate_dim=224, max_seq_len=64, head_dim=16, rope_base=50000.0, norm_eps=1e-6, tie_embeddings=False)
     return TransformerConfig(**{**sizes, **changes})
 
 
