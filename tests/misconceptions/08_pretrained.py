@@ -186,6 +186,10 @@ scale = blocks[:, 0:2].view("<f2").astype(np.float32)
 minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
 return (scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) + minimum).tolist()
 '''),
+    Wrong("dequantize_q4_1", "the minimum is never read", says="name 'm' is not defined", body='''
+d = blocks[:, :2].view("<f2").astype(np.float32)
+return d * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) + m
+'''),
     Right("dequantize_q4_1", "divmod", body='''
 d, m = np.split(blocks[:, :4].view("<f2").astype(np.float32), 2, axis=1)
 high, low = np.divmod(blocks[:, 4:], 16)
@@ -225,8 +229,12 @@ def config(**changes):
 
 
 CONFIG = [
-    Wrong("read_config", "as many key/value heads as query heads", says="head_count_kv, not head_count",
+    Wrong("read_config", "as many key/value heads as query heads", says="llama.attention.head_count_kv says how many",
           body=config(num_kv_heads="num_heads")),
+    Wrong("read_config", "a key without its beginning", says="llama.attention.head_count_kv says how many",
+          body=config(num_kv_heads='setting(metadata, "attention.head_count_kv", num_heads)')),
+    Wrong("read_config", "the vocabulary of the notebook", says="vocab_size: expected 224, but got 267",
+          body=config(vocab_size="len(VOCABULARY)")),
     Wrong("read_config", "one key/value head where the file says nothing", says="as many of them as query heads",
           body=config(num_kv_heads='setting(metadata, "llama.attention.head_count_kv", 1)')),
     Wrong("read_config", "head_dim from the width alone", says="key_length says it",
@@ -364,9 +372,20 @@ block["ffn_gate"], block["ffn_up"] = np.split(gate_up, 2, axis=1)
           body={1: BLOCK.replace('block["', 'block[f"blk.{n}.')}),
     Wrong("file_views", "one forgotten", says="were given no place: blk.0.ffn_down.weight", body=views(('block["ffn_down"] = down.T\n', ""))),
     Wrong("file_views", "our names", says="no tensors with these names: blk.0.down.weight", body=views(("attn_output", "out"), ("ffn_down", "down"))),
-    Wrong("file_views", "the MLP cut where the queries end", says="gate and up have 192 rows each",
+    Wrong("file_views", "the MLP cut where the queries end", says="gate and up have 224 rows each",
           body=views(("gate_up.T[:config.intermediate_dim]", "gate_up.T[:query_dim]"),
                      ("gate_up.T[config.intermediate_dim:]", "gate_up.T[query_dim:]"))),
+    Wrong("file_views", "the MLP cut at twice the queries", says="gate and up have 224 rows each",
+          body=views(("gate_up.T[:config.intermediate_dim]", "gate_up.T[:2 * query_dim]"),
+                     ("gate_up.T[config.intermediate_dim:]", "gate_up.T[2 * query_dim:]"))),
+    Wrong("file_views", "the MLP cut at four times the width", says="gate and up have 224 rows each",
+          body=views(("gate_up.T[:config.intermediate_dim]", "gate_up.T[:4 * config.embed_dim]"),
+                     ("gate_up.T[config.intermediate_dim:]", "gate_up.T[4 * config.embed_dim:]"))),
+    Wrong("file_views", "the keys cut from start to length", says="A slice is [start:end]",
+          body=views(("qkv.T[query_dim:query_dim + kv_dim]", "qkv.T[query_dim:kv_dim]"))),
+    Wrong("file_views", "our weights under a name that is not given", says="name 'ours' is not defined",
+          body=views(('weights["head.weight"]', 'ours["head.weight"]'))),
+    Wrong("file_views", "contiguous rows", says="was a copy", body=views(("down.T", "np.ascontiguousarray(down.T)"))),
     Wrong("file_views", "the outputs of attention and MLP exchanged", says="attn_output.weight has shape (64, 96) in the file",
           body=exchanged("attn_output", "ffn_down")),
     Right("file_views", "transposed, then rows cut", body=views()),
@@ -541,6 +560,16 @@ while True:
     if not where:
         return symbols
     symbols[where:where + 2] = [symbols[where] + symbols[where + 1]]
+'''),
+    Wrong("bpe_merge", "where the left symbol first stands", says="behind the first 'a' stands 'c'", body='''
+symbols = list(symbols)
+while True:
+    known = [pair for pair in zip(symbols, symbols[1:]) if pair in ranks]
+    if not known:
+        return symbols
+    left, right = min(known, key=ranks.get)
+    i = symbols.index(left)
+    symbols[i:i + 2] = [left + right]
 '''),
     Wrong("bpe_merge", "each rank once, in order", says="look at all pairs again", body='''
 symbols = list(symbols)
