@@ -160,11 +160,11 @@ def test_an_error_does_not_show_a_terminal_what_it_would_obey(capsys, tmp_path):
 def test_a_terminal_is_not_shown_what_it_would_obey(capsys, path, monkeypatch):
     """A file or a pipe gets what the model has written."""
     text = expected_text(path, PROMPT, 20)
-    assert {"\x1d", "\x02"} <= set(text)
+    assert {"\x1f", "\x1d"} <= set(text)
     command = ["generate", PROMPT, "--model", path, "--max-new-tokens", 20]
     assert run(capsys, *command)[1] == text + "\n"
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert run(capsys, *command)[1] == text.replace("\x1d", "\ufffd").replace("\x02", "\ufffd") + "\n"
+    assert run(capsys, *command)[1] == text.replace("\x1f", "\ufffd").replace("\x1d", "\ufffd") + "\n"
     assert printable("a\tb\n\x1b[2J\r\x7f\x9bü\u200d🐭\xa0") == "a\tb\n\ufffd[2J\ufffd\ufffd\ufffdü\u200d🐭\xa0"
     lane = Lane("with cache", iter(()), None)
     lane.text = "red\x1b[31m"
