@@ -300,6 +300,13 @@ def backward(grad):
     return unbroadcast(grad * other.data, other.shape), unbroadcast(grad * self.data, self.shape)
 return record(self.data * other.data, backward, self, other)
 '''),
+    Wrong("multiply", "the product divided by the operand", says="it may be 0", body='''
+product = self.data * other.data
+def backward(grad):
+    with np.errstate(all="ignore"):
+        return unbroadcast(grad * product / self.data, self.shape), unbroadcast(grad * product / other.data, other.shape)
+return record(product, backward, self, other)
+'''),
     Wrong("multiply", "not recorded", says="does not know its parents", body='''
 return Tensor(self.data * other.data, dtype=self.dtype)
 '''),
