@@ -281,6 +281,8 @@ CONFIG = [
           body=config(rope_base="10000.0").replace("rope_base =", "base =")),
     Wrong("read_config", "the usual epsilon as a default", says="But read_config guessed 1e-05",
           body=config(norm_eps='setting(metadata, "llama.attention.layer_norm_rms_epsilon", 1e-5)')),
+    Wrong("read_config", "nothing where the epsilon is missing", says="But read_config guessed None",
+          body="if 'llama.attention.layer_norm_rms_epsilon' not in metadata:\n    return None\n" + config()),
     Wrong("read_config", "a KeyError for what is missing", says="must give a ValueError",
           body=config(norm_eps='metadata["llama.attention.layer_norm_rms_epsilon"]')),
     Right("read_config", "with metadata.get", body=config(
@@ -570,6 +572,18 @@ while True:
     left, right = min(known, key=ranks.get)
     i = symbols.index(left)
     symbols[i:i + 2] = [left + right]
+'''),
+    Wrong("bpe_merge", "all pairs of a round, the lowest rank first", says="Join one pair in a step", body='''
+symbols = list(symbols)
+while True:
+    known = sorted((ranks[pair], i) for i, pair in enumerate(zip(symbols, symbols[1:])) if pair in ranks)
+    if not known:
+        return symbols
+    joined = set()
+    for _, i in known:
+        if not {i - 1, i, i + 1} & joined:
+            joined.add(i)
+    symbols = [symbol + symbols[i + 1] if i in joined else symbol for i, symbol in enumerate(symbols) if i - 1 not in joined]
 '''),
     Wrong("bpe_merge", "each rank once, in order", says="look at all pairs again", body='''
 symbols = list(symbols)
