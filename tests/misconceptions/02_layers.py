@@ -510,13 +510,13 @@ part[..., width:] += grad * silu_gate
         by_weight='np.einsum("ni,no->io", rows, flat)', by_bias='np.einsum("no->o", flat)')),
 
     # ---- modules
-    walking("shared weight twice", "A shared Tensor must come once", once="True"),
-    walking("lists are no modules", "Some are missing", parts="parts(value) if isinstance(value, Module) else ()"),
     Wrong("modules", "one level only", says="Some are missing", body='''
 for key, part in parts(value):
     if isinstance(part, Tensor) and id(part) not in seen:
         seen.add(id(part))
         yield f"{name}.{key}" if name else key, part'''),
+    walking("shared weight twice", "A shared Tensor must come once", once="True"),
+    walking("lists are no modules", "Some are missing", parts="parts(value) if isinstance(value, Module) else ()"),
     Wrong("modules", "only modules directly in a list", says="Some are missing", body='''
 for key, part in parts(value):
     path = f"{name}.{key}" if name else key
