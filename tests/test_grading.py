@@ -4,8 +4,10 @@ The commands are those of nbs/instructors.md, run on a copy of the course with s
 """
 import ast
 import asyncio
+import builtins
 import copy
 import csv
+import math
 import os
 import re
 import runpy
@@ -16,6 +18,7 @@ import time
 import types
 
 import nbformat
+import numpy as np
 import pytest
 
 pytest.importorskip("nbgrader", reason="the extra 'course' is not installed")
@@ -29,8 +32,8 @@ from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.grading import (
-    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, defined, definitions, failure, handed_out,
-    kernel_environment, restore, title, without_hidden_tests,
+    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, Originals, defined, definitions, failure,
+    handed_out, kernel_environment, restore, title, without_hidden_tests,
 )
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -372,6 +375,41 @@ def test_the_names_that_code_defines():
     assert defined("def f(:") == defined("a = '\0'") == set()
     code = "a = b.c = 1\nclass D:\n    def e(self): pass\n@add_to_class(D)\ndef f(self): pass\n%magic\ng[0] = h"
     assert definitions(code) == ["D", "D.f", "a", "b.c"]
+
+
+def test_what_checks_rely_on_is_put_back(monkeypatch):
+    """Functions, classes, modules and constants of the lesson; NumPy, math and Python itself; the code of functions, too."""
+    def given(x=1, *, y=2):
+        return x + y
+
+    def other():
+        return 7
+    first = {"given": given, "Kind": Class, "method": "text".upper, "bound": Class.hand_in.__get__(1), "math": math, "LIMIT": 3, "total": 4}
+    space, left_alone = {**first, "loose": given, "open": given}, ("exit", "quit", "input", "get_ipython")
+    monkeypatch.setattr(builtins, "get_ipython", given, raising=False)
+    originals = Originals(space, {"sum"})                       # a name that the lesson defines, though it is one of Python's
+    for name in first:
+        originals.keep(name)
+    space.update(dict.fromkeys([*space, "list", "sum", "sqrt"], 5))
+    assert originals.put_back(False) == set() and set(space.values()) == {5}
+    assert originals.put_back(True) == {*first, "list"} - {"total"}
+    assert space == {**first, "total": 5, "loose": 5, "open": 5, "sum": 5, "sqrt": 5} and originals.put_back(True) == set()
+    for name, value in (("__code__", other.__code__), ("__defaults__", (5,)), ("__kwdefaults__", {"y": 5})):
+        setattr(given, name, value)
+        assert originals.put_back(True) == {"given"} and given() == 3
+    sqrt, norm, code = math.sqrt, np.linalg.norm, np.allclose.__wrapped__.__code__
+    monkeypatch.setattr(np.allclose.__wrapped__, "__code__", other.__code__)
+    for owner, name in ((math, "sqrt"), (np.linalg, "norm"), (np.random, "default_rng"), (np.testing, "assert_allclose"),
+                        *((builtins, name) for name in left_alone)):
+        monkeypatch.setattr(owner, name, other)
+    assert originals.put_back(False) == {"math.sqrt", "numpy.linalg.norm", "numpy.random.default_rng", "numpy.testing.assert_allclose",
+                                         "numpy.allclose"}
+    assert (math.sqrt, np.linalg.norm, np.allclose.__wrapped__.__code__) == (sqrt, norm, code)
+    assert all(getattr(builtins, name) is other for name in left_alone)
+    space["given"] = 5
+    originals.keep("given")                                     # from now on the lesson's name is a number's, and free
+    space["given"] = 6
+    assert originals.put_back(True) == set() and space["given"] == 6
 
 
 def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
