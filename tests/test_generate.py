@@ -217,6 +217,9 @@ def test_sampler_calls():
     np.testing.assert_array_equal(logits, before)
     assert Sampler()(logits, [[]] * 3, rngs).tolist() == logits.argmax(axis=-1).tolist()
     assert type(Sampler()(logits[0], [], rngs[0])) is int
+    one, same = np.random.default_rng(4), np.random.default_rng(4)                  # rows that share one draw in turn
+    assert sampler(logits, [[]] * 3, one).tolist() == [sampler(row, [], same) for row in logits]
+    assert Sampler()(logits, [[]] * 3, None).tolist() == logits.argmax(axis=-1).tolist()        # greedy draws nothing
     assert Sampler(repetition_penalty=2.0)(logits.tolist(), [[], [1], [2]], rngs).shape == (3,)
     for histories, generators in (([[1]], rngs), ([[1]] * 3, rngs[:2])):
         with pytest.raises(ValueError, match="every row needs one of each"):

@@ -128,13 +128,14 @@ class Sampler:
         return token_probabilities(logits, float(self.temperature), self.top_k, self.top_p, self.min_p)
 
     def __call__(self, logits, history, rng):
-        """logits (B, V), history: B lists of ids, rng: B NumPy Generators -> the next ids, ints (B,).
+        """logits (B, V), history: B lists of ids, rng: B NumPy Generators, or one for all rows -> the next ids, ints (B,).
 
         One row without the batch axis works too: logits (V,), one list, one Generator -> an int.
         """
         logits = np.asarray(logits)
         if logits.ndim == 1:
             return self.choose(logits, history, rng)
+        rng = rng if hasattr(rng, "__len__") else [rng] * len(logits)
         if not len(logits) == len(history) == len(rng):
             raise ValueError(f"There are logits of {len(logits)} rows, {len(history)} histories and {len(rng)} generators; "
                              "every row needs one of each.")
