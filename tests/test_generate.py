@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tinytorch.core import attention
 from tinytorch.core.tensor import Tensor, is_grad_enabled, no_grad
 from tinytorch.generation import generate as module
 from tinytorch.generation.generate import (Difference, Sampler, first_difference, generate, penalise, stream,
@@ -1344,6 +1345,14 @@ def test_a_planted_mistake_is_found(layer, mistake, position):
     assert isinstance(found, Difference) and found[:2] == (layer, position) and found.error > 1e-2
     assert [type(part) for part in found] == [int, int, float]
     assert cache.seq_pos == 0
+
+
+def test_a_staircase_in_the_wrong_corner_is_found(monkeypatch):
+    """Several tokens onto a filled cache, as if they came first: neither prefill nor single tokens show it."""
+    right = attention.visible
+    monkeypatch.setattr(attention, "visible", lambda query, key, *more: right(query - query.min(), key, *more))
+    assert first_difference(MODEL, TOKENS)[:2] == (0, 6)
+    assert generate(MODEL, TOKENS, 5) == generate(MODEL, TOKENS, 5, use_cache=False)
 
 
 def test_a_mistake_at_one_position_of_one_row():

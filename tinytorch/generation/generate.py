@@ -502,8 +502,9 @@ class Difference(NamedTuple):
 def first_difference(model, tokens, cache=None, tolerance=1e-4):
     """The lowest layer after which a cached and a full forward part, and the first position there; None if they agree.
 
-    tokens: a list of ids or (B, T). Full: one forward of everything. Cached: the first half in one forward, then token
-    by token, with `cache`, which must be empty and is reset afterwards; by default a new exact one.
+    tokens: a list of ids or (B, T). Full: one forward of everything. Cached: the first half in one forward, then the second
+    once token by token and once in one forward, with `cache`, which must be empty and is reset afterwards; by default a new
+    exact one.
     Compared is the residual stream after each block. The error is the largest difference at a position, divided by
     the root mean square of the full stream there, as the next RMSNorm does. NaN is a difference.
     Raises ValueError for rows of different lengths, no tokens or more than the model can read, ids that it does not know, a
@@ -523,16 +524,20 @@ def first_difference(model, tokens, cache=None, tolerance=1e-4):
         raise ValueError(f"The cache holds {cache.seq_pos} tokens, but the comparison begins with an empty one. Call "
                          "reset() first, or pass another cache.")
     half = max(1, T // 2)
-    parts = [slice(0, half), *(slice(t, t + 1) for t in range(half, T))]
+    runs = []
     try:
         with no_grad():
-            full = [x.data for x in model.hidden_states(tokens)]
-            steps = [[x.data for x in model.hidden_states(tokens[:, part], cache=cache)] for part in parts]
+            full = [np.concatenate([x.data, x.data]) for x in model.hidden_states(tokens)]
+            for cuts in ([0, *range(half, T), T], sorted({0, half, T})):                    # token by token, and in one forward
+                cache.reset()
+                steps = [[x.data for x in model.hidden_states(tokens[:, start:stop], cache=cache)]
+                         for start, stop in zip(cuts, cuts[1:])]
+                runs.append([np.concatenate(layer, axis=1) for layer in zip(*steps)])
     finally:
         cache.reset()
-    cached = [np.concatenate(layer, axis=1) for layer in zip(*steps)]
+    cached = [np.concatenate(layer) for layer in zip(*runs)]                                # the rows of both runs
     ### BEGIN SOLUTION
-    for layer, (expected, got) in enumerate(zip(full, cached)):                             # each (B, T, d)
+    for layer, (expected, got) in enumerate(zip(full, cached)):                             # each (2 * B, T, d)
         size = np.sqrt(np.square(expected).mean(axis=-1)) + np.finfo(np.float32).tiny       # a stream of zeros is no NaN
         error = (np.abs(got - expected).max(axis=-1) / size).max(axis=0)                    # (T,)
         wrong = ~(error <= tolerance)
