@@ -451,6 +451,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.defined': ('93_grading/grading.html#defined', 'tinytorch/grading.py'),
                                    'tinytorch.grading.definitions': ('93_grading/grading.html#definitions', 'tinytorch/grading.py'),
                                    'tinytorch.grading.error_output': ('93_grading/grading.html#error_output', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.exercise_in': ('93_grading/grading.html#exercise_in', 'tinytorch/grading.py'),
                                    'tinytorch.grading.exercise_of': ('93_grading/grading.html#exercise_of', 'tinytorch/grading.py'),
                                    'tinytorch.grading.exercises': ('93_grading/grading.html#exercises', 'tinytorch/grading.py'),
                                    'tinytorch.grading.export_faults': ('93_grading/grading.html#export_faults', 'tinytorch/grading.py'),

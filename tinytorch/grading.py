@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'CHANGED', 'EDITED', 'DELETED', 'MOVED', 'COPIED', 'NOT_REACHED', 'KERNEL_DIED', 'TIMED_OUT', 'ONE_THREAD',
-           'BRING', 'PROBE', 'read', 'text', 'marks', 'code_cells', 'is_check', 'label', 'exercise_of', 'is_fixed',
-           'is_exercise', 'exercises', 'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error', 'defined',
-           'configure', 'release', 'handed_out', 'given_sources', 'is_given', 'without_hidden_tests', 'note', 'restore',
-           'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in', 'Originals', 'Guard',
-           'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'sentence', 'words',
+           'BRING', 'PROBE', 'read', 'text', 'marks', 'code_cells', 'is_check', 'label', 'exercise_in', 'exercise_of',
+           'is_fixed', 'is_exercise', 'exercises', 'is_measuring', 'is_exported', 'title', 'parsed', 'syntax_error',
+           'defined', 'configure', 'release', 'handed_out', 'given_sources', 'is_given', 'without_hidden_tests', 'note',
+           'restore', 'RestoreCells', 'error_output', 'failure', 'ran_too_long', 'plain', 'cells_in', 'Originals',
+           'Guard', 'LimitedExecute', 'kernel_environment', 'guarded', 'LessonExecute', 'Result', 'sentence', 'words',
            'stub_reached', 'troubles', 'result_of', 'check', 'definitions', 'exported_cells', 'passed_on', 'on_package',
            'unexportable', 'export_faults']
 
@@ -68,9 +68,14 @@ def label(check):
     return marks(check)["grade_id"].removeprefix("check_")
 
 
+def exercise_in(label):
+    """The name of the exercise that a check of this label belongs to: what stands before the hyphen."""
+    return label.partition("-")[0]
+
+
 def exercise_of(check):
-    """The name of the exercise that a check belongs to: what stands before the hyphen."""
-    return label(check).partition("-")[0]
+    """The name of the exercise that a check belongs to."""
+    return exercise_in(label(check))
 
 
 def is_fixed(cell):
@@ -651,7 +656,7 @@ def result_of(check, answers, notices, before):
     message = words(wrong)
     for earlier in before:
         if earlier.state == "failed" and earlier.message.startswith(f"{wrong.ename}: "):
-            other = earlier.check.partition("-")[0]
+            other = exercise_in(earlier.check)
             if other == exercise and earlier.message == message:
                 return Result(name, "failed", f"the same as {earlier.check}")
             if other != exercise and answers[other].execution_count in cells_in(wrong.traceback):
