@@ -399,11 +399,11 @@ def test_what_checks_rely_on_is_put_back(monkeypatch):
         assert originals.put_back(True) == {"given"} and given() == 3
     sqrt, norm, code = math.sqrt, np.linalg.norm, np.allclose.__wrapped__.__code__
     monkeypatch.setattr(np.allclose.__wrapped__, "__code__", other.__code__)
-    for owner, name in ((math, "sqrt"), (np.linalg, "norm"), (np.random, "default_rng"), (np.testing, "assert_allclose"),
-                        *((builtins, name) for name in left_alone)):
+    for owner, name in ((math, "sqrt"), (math, "pi"), (np.linalg, "norm"), (np.random, "default_rng"), (np, "random"),
+                        (np.testing, "assert_allclose"), *((builtins, name) for name in left_alone)):
         monkeypatch.setattr(owner, name, other)
-    assert originals.put_back(False) == {"math.sqrt", "numpy.linalg.norm", "numpy.random.default_rng", "numpy.testing.assert_allclose",
-                                         "numpy.allclose"}
+    assert originals.put_back(False) == {"math.sqrt", "math.pi", "numpy.linalg.norm", "numpy.random.default_rng", "numpy.random",
+                                         "numpy.testing.assert_allclose", "numpy.allclose"}
     assert (math.sqrt, np.linalg.norm, np.allclose.__wrapped__.__code__) == (sqrt, norm, code)
     assert all(getattr(builtins, name) is other for name in left_alone)
     space["given"] = 5

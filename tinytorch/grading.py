@@ -317,9 +317,11 @@ class Originals:
         self.space, self.kept = space, {}                   # {name: what to put back of it}
         self.kinds = type, types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType
         self.code, self.library = ("__code__", "__defaults__", "__kwdefaults__"), []
-        for module in map(importlib.import_module, ("builtins", "math", "numpy", "numpy.linalg", "numpy.random", "numpy.testing")):
+        names = "builtins", "math", "numpy.linalg", "numpy.random", "numpy.testing", "numpy"
+        for module in map(importlib.import_module, names):  # numpy last, because it has the others then
             for name, value in vars(module).items():        # but for four that the kernel itself changes
-                if callable(value) and name not in ("exit", "quit", "get_ipython", "input"):
+                kept = callable(value) or isinstance(value, (float, types.ModuleType))        # math.pi, np.random
+                if kept and name not in ("exit", "quit", "get_ipython", "input"):
                     self.library += self.parts(f"{module.__name__}.{name}", vars(module), name, value)
         own = own | space.keys()                            # the kernel has an `open` of its own
         self.builtins = {name: value for label, _, name, value in self.library if label == f"builtins.{name}" and name not in own}
