@@ -412,6 +412,24 @@ def test_what_checks_rely_on_is_put_back(monkeypatch):
     assert originals.put_back(True) == set() and space["given"] == 6
 
 
+@pytest.mark.parametrize("path", L.lessons(), ids=lambda path: path.stem)
+def test_checks_read_no_variable_that_a_student_may_overwrite(path):
+    """Of what given cells define, functions, classes, modules and constants in capitals are put back before a check, and nothing else."""
+    variables = set()
+    for cell in L.read(path).cells:
+        if cell.cell_type == "code" and not L.is_exercise(cell):
+            tree = ast.parse(cell.source)
+            names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+            own = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+            own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+            own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
+            if L.grading(cell):
+                read = {node.id for node in names} - own
+                assert not {name for name in read & variables if not name.isupper()}, title(cell)
+            variables |= {node.id for statement in tree.body if isinstance(statement, ast.Assign) for target in statement.targets
+                          for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
 def test_a_notebook_that_is_no_lesson_is_run_too(tmp_path):
     """An assignment of the instructor's own. It also comes to an end."""
     sources = ["print(1 + 1)", "import os\nos._exit(0)", "print(3)"]
