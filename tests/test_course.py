@@ -730,9 +730,10 @@ def test_an_answer_cannot_replace_functions_while_it_is_checked(workspace, chang
     assert lines(out)["visible"] == ("failed", f"While the check ran, {names} was replaced.")
 
 
-def test_a_cell_that_calls_exit_is_named(workspace):
+def test_a_cell_that_calls_exit_or_input_is_named(workspace):
     def change(nb):
-        give({**all_right(), "visible": "exit()\n" + solution("visible")})(nb)
+        give({**all_right(), "visible": "exit()\n" + solution("visible"),
+              "grouped_attention": solution("grouped_attention").replace(f"### {L.BEGIN}", "input('Name? ')", 1)})(nb)
         new_cell(nb, "apply_rotary", "quit()")
     edit(workspace / f"{LESSON}.ipynb", change)
     _, out, _ = tinytorch(workspace, "course", "check", LESSON)
@@ -740,6 +741,20 @@ def test_a_cell_that_calls_exit_is_named(workspace):
     assert "Notice: the cell that begins with 'quit()' fails: RuntimeError: exit() and quit() end the kernel" in out
     assert found["visible"][0] == "failed" and "exit() and quit() end the kernel" in found["visible"][1]
     assert found["apply_rotary"] == found["heads"] == ("passed", "")
+    assert found["grouped_attention"] == (
+        "failed", "RuntimeError: input() waits for a person, and nobody is there to answer. Take the call out.")
+
+
+def test_an_error_without_a_message_is_told_by_its_line(workspace):
+    """A bare assert of the student's own, for example."""
+    answers = {"apply_rotary": "assert x.shape == 5", "visible": "raise SystemExit", "heads": "raise TypeError"}
+    edit(workspace / f"{LESSON}.ipynb", give({
+        **all_right(), **{name: with_answer(solution(name), {0: line}) for name, line in answers.items()}}))
+    _, out, _ = tinytorch(workspace, "course", "check", LESSON)
+    found = lines(out)
+    assert found["apply_rotary"] == ("failed", "AssertionError: no message; it came from the line `assert x.shape == 5`")
+    assert found["visible"] == ("failed", "SystemExit: no message")
+    assert found["heads"] == ("failed", "TypeError: no message; it came from the line `raise TypeError`")
 
 
 def test_a_package_that_is_missing_is_no_fault_of_the_student(workspace, tmp_path, monkeypatch):

@@ -405,6 +405,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/', 'doc_host': '', 'git_ur
                                    'tinytorch.grading.Guard.__init__': ('93_grading/grading.html#guard.__init__', 'tinytorch/grading.py'),
                                    'tinytorch.grading.Guard.enter': ('93_grading/grading.html#guard.enter', 'tinytorch/grading.py'),
                                    'tinytorch.grading.Guard.leave': ('93_grading/grading.html#guard.leave', 'tinytorch/grading.py'),
+                                   'tinytorch.grading.Guard.no_answer': ('93_grading/grading.html#guard.no_answer', 'tinytorch/grading.py'),
                                    'tinytorch.grading.Guard.report': ('93_grading/grading.html#guard.report', 'tinytorch/grading.py'),
                                    'tinytorch.grading.Guard.stay': ('93_grading/grading.html#guard.stay', 'tinytorch/grading.py'),
                                    'tinytorch.grading.LessonExecute': ('93_grading/grading.html#lessonexecute', 'tinytorch/grading.py'),

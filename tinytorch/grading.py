@@ -368,12 +368,15 @@ class Guard:
         self.originals = Originals(shell.user_ns, set().union(*names.values()))
         self.before = {}                                    # what the names of a cell meant before it
         self.replaced, self.meanwhile = set(), set()        # names: found behind a student's cell, and while a given one ran
-        shell.ask_exit = self.stay
+        shell.ask_exit, shell.kernel.raw_input = self.stay, self.no_answer
         shell.events.register("pre_run_cell", self.enter)
         shell.events.register("post_run_cell", self.leave)
 
     def stay(self):
         raise RuntimeError("exit() and quit() end the kernel, and nothing behind them runs. Take the call out.")
+
+    def no_answer(self, *prompt):
+        raise RuntimeError("input() waits for a person, and nobody is there to answer. Take the call out.")
 
     def enter(self, info):
         if info.raw_cell in self.given:
@@ -598,6 +601,10 @@ def sentence(text):
 def words(output):
     """What an error output says, on one line; the name of the error too, unless a check or this module wrote the message."""
     text = re.sub(r"\(\d+\.py, line (\d+)\)$", r"(line \1)", plain(output.evalue))         # a cell's file name says nothing
+    if not text:                                        # a bare assert, for example
+        shown = "\n".join(plain(line) for part in output.traceback for line in part.split("\n"))
+        lines = re.findall(r"^-+> \d+ (.+)", shown, flags=re.MULTILINE)
+        return f"{output.ename}: no message{f'; it came from the line `{lines[-1]}`' if lines else ''}"
     if output.ename == "ModuleNotFoundError" and "tinytorch" not in text:
         text += ". A file beside the notebook is not there while it is checked: put its code into a cell"
     return text if output.ename in ("AssertionError", KERNEL_DIED, NOT_REACHED, TIMED_OUT) else plain(f"{output.ename}: {text}")
