@@ -340,6 +340,15 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     wanted.insert(wanted.index(edited.removesuffix("\nimport json")), edited)
     assert code(nb) == wanted
 
+    def move_up_and_delete_the_next(nb):
+        """What is put back stands behind the other cells above it, wherever the student has moved one of them."""
+        at = nb.cells.index(next(cell for cell in nb.cells if "def embedding" in cell.source))
+        del nb.cells[at + 1]
+        nb.cells.insert(0, nb.cells.pop(at))
+    found, nb = after(move_up_and_delete_the_next)
+    assert list(found.values()) == [DELETED]
+    assert code(nb) == sorted(code(original), key=lambda text: "def embedding" not in text)
+
     def move_changed(nb):
         """Below exercises that need it, where it does not count."""
         module = next(cell for cell in nb.cells if "class Module:" in cell.source)
