@@ -32,8 +32,8 @@ from tests.misconceptions import Right, Wrong
 from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.grading import (
-    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, Originals, defined, definitions, failure,
-    handed_out, kernel_environment, restore, title, without_hidden_tests,
+    CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, Originals, defined, definitions,
+    error_output, failure, handed_out, kernel_environment, restore, sentence, title, without_hidden_tests, words,
 )
 
 pytestmark = [pytest.mark.notebook, pytest.mark.filterwarnings("default")]
@@ -372,6 +372,22 @@ def test_the_cells_of_a_lesson_are_put_in_order():
     ("#| export\n\n@add_to_class(C)\n    def f(): pass", "def f(): pass"), ("#| export", "#| export"), ("x" * 70, "x" * 60)])
 def test_what_a_cell_is_called(source, name):
     assert title(nbformat.v4.new_code_cell(source)) == f"that begins with {name!r}"
+
+
+@pytest.mark.parametrize("name, message, says", [
+    ("AssertionError", "\x1b[31mtoo\nlarge\x1b[0m", "too large"), ("ValueError", "too large", "ValueError: too large"),
+    ("CellTimeoutError", "still running", "still running"), ("SyntaxError", "bad (123.py, line 2)", "SyntaxError: bad (line 2)"),
+    ("AssertionError", "", "AssertionError: no message"),
+    ("ModuleNotFoundError", "No module named 'tinytorch.mine'", "ModuleNotFoundError: No module named 'tinytorch.mine'"),
+    ("ModuleNotFoundError", "No module named 'mine'", "ModuleNotFoundError: No module named 'mine'. A file beside the notebook is not "
+     "there while it is checked: put its code into a cell")])
+def test_what_an_error_says(name, message, says):
+    assert words(error_output(name, message)) == says
+
+
+@pytest.mark.parametrize("text, full", [("Why", "Why."), ("So.", "So."), ("Why?", "Why?"), ("ValueError: ", "ValueError.")])
+def test_a_sentence_ends_once(text, full):
+    assert sentence(text) == full
 
 
 def test_hidden_tests_are_no_change():
