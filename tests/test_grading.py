@@ -33,7 +33,7 @@ from tests.misconceptions.runner import with_answer
 from tests.test_misconceptions import bank
 from tinytorch.grading import (
     CHANGED, COPIED, DELETED, EDITED, MOVED, NOT_REACHED, LessonExecute, LimitedExecute, Originals, defined, definitions,
-    error_output, failure, handed_out, kernel_environment, restore, sentence, stub_reached, title, troubles,
+    error_output, failure, handed_out, kernel_environment, restore, result_of, sentence, stub_reached, title, troubles,
     without_hidden_tests, words,
 )
 
@@ -405,6 +405,20 @@ def test_a_given_cell_that_fails_is_named_unless_an_exercise_above_is_open_or_fa
     for change in {"source": "raise NotImplementedError('Write this exercise here.')"}, {"source": "1 / 0", "outputs": cell.outputs}:
         answer.update(change)
         assert troubles(nb, LESSON) == []
+
+
+@pytest.mark.parametrize("cell, answer, state, message", [
+    (3, "raise NotImplementedError('Write this exercise here.')", "to do", ""), (4, "mine = 1", "to do", ""),
+    (3, "mine = 1", "not reached", "waits for softmax, which is still to do")])
+def test_what_is_to_do_itself_waits_for_nothing(cell, answer, state, message):
+    """cell: the number of the cell whose stub ended the check; softmax has 3, and cross_entropy has 4."""
+    nb = source()
+    check = cell_named(nb, "check_cross_entropy")
+    check.outputs = [error_output("NotImplementedError", "Write this exercise here.")]
+    check.outputs[0].traceback.insert(0, f"Cell In[{cell}], line 1")
+    answers = {name: nbformat.v4.new_code_cell(answer, execution_count=number) for number, name in ((3, "softmax"), (4, "cross_entropy"))}
+    result = result_of(check, answers, {}, [])
+    assert (result.state, result.message) == (state, message)
 
 
 @pytest.mark.parametrize("text, full", [("Why", "Why."), ("So.", "So."), ("Why?", "Why?"), ("ValueError: ", "ValueError.")])
