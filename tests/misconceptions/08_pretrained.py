@@ -103,6 +103,11 @@ scale = blocks[:, 0:2].view("<f2").astype(np.float32)
 minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
 return minimum - scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1)
 '''),
+    Wrong("dequantize_q4_1", "every minimum taken for negative", says="Every block has its own d and m", body='''
+scale = blocks[:, 0:2].view("<f2").astype(np.float32)
+minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
+return scale * np.concatenate([blocks[:, 4:] & 15, blocks[:, 4:] >> 4], axis=1) - abs(minimum)
+'''),
     Wrong("dequantize_q4_1", "the fifth bit for the low half", says="The low half of a byte is byte & 15", body='''
 scale = blocks[:, 0:2].view("<f2").astype(np.float32)
 minimum = blocks[:, 2:4].view("<f2").astype(np.float32)
