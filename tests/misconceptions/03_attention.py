@@ -263,6 +263,17 @@ weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-1e30))
 total = np.maximum(weights.sum(axis=-1, keepdims=True), 1)
 return (weights @ value / total).reshape(B, H, T, D), weights, total
 '''),
+    Wrong("grouped_attention", "hides later keys by itself", says="Only the mask decides", body='''
+scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) * D ** -0.5
+if T == S:
+    scores.reshape(B, Hkv, group, T, S)[..., np.triu(np.ones((T, S), bool), 1)] = -np.inf
+if mask is not None:
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    scores.reshape(B, Hkv, group, T, S)[np.broadcast_to(~mask[:, :, None], (B, Hkv, group, T, S))] = -np.inf
+weights = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-1e30))
+total = np.maximum(weights.sum(axis=-1, keepdims=True), 1)
+return (weights @ value / total).reshape(B, H, T, D), weights, total
+'''),
     Wrong("grouped_attention", "divides by D", says="divided by D instead of its root", body='''
 scores = query.reshape(B, Hkv, group * T, D) @ key.swapaxes(-1, -2) / D
 weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
