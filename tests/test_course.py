@@ -900,7 +900,7 @@ SECOND = "#| export\ndef visible(*arguments):\n    return True\n\n\nglobals()['s
       "visible is defined by more than one cell: visible, that begins with 'def visible(*arguments):'. Your package takes"]),
     (append("#| export\nif 'SystemExit':\n    display(5)"), ["Outside of Jupyter your package cannot be imported: NameError: name 'display'"]),
     (append("#| export\n[][0]"), ["Your package cannot be imported: IndexError: list index out of range. A cell"]),
-    (append("#| export\nraise SystemExit"), ["Your package cannot be imported: SystemExit. A cell"]),
+    (append("#| export\nraise SystemExit"), ["Your package cannot be imported: SystemExit: no message. A cell"]),
     (append(f"#| export\ndef later():\n    {STUB}"), ["The cell that begins with 'def later():' still holds the line raise"]),
     (change_of("visible", "#| export\n", "%%time\n#| export\n"), [NO_PYTHON]),
     (lambda nb: give({"visible": solution("visible") + "\n%timeit -n1 -r1 sum([1])"})(nb), [NO_PYTHON]),
